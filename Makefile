@@ -1,0 +1,59 @@
+# Every target makes its own virtual environment if there is none. No CUDA toolkit, driver or GPU is
+# needed: NVRTC and the disassemblers come as wheels.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Where a GPU's own Python has the packages already: make gpu-test PY=python3
+PY ?= $(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup ladder test gpu-test verify check format doctor wheel clean
+
+help:  ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The stamp is newer than the project file only after a successful installation.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "lowgemm needs Python 3.11 or later; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	    { echo "cannot make a virtual environment: install Python's venv module" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.installed  ## Make the virtual environment with all tools.
+
+ladder: setup  ## Compile the ladder, run it if there is a GPU, print the table.
+	@$(BIN)/lowgemm ladder
+
+test: setup  ## Run the tests that need no GPU (those that do are skipped with a reason).
+	@$(BIN)/python -m pytest -q
+
+gpu-test:  ## Run the tests that need a GPU.
+	@test '$(PY)' != '$(BIN)/python' || $(MAKE) --no-print-directory setup
+	@PYTHONPATH=. $(PY) -m pytest -q -m gpu
+
+verify: setup  ## Check every rung on many shapes on the GPU.
+	@$(BIN)/lowgemm verify
+
+doctor: setup  ## Say what of the toolchain is found where.
+	@$(BIN)/lowgemm doctor
+
+check: setup  ## Format, lint, types, layering, spelling, and the tests.
+	@$(BIN)/ruff format --check --quiet . || { echo "run make format" >&2; exit 1; }
+	@$(BIN)/clang-format --dry-run --Werror cu/*.cu cu/*.cuh
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/codespell
+	@$(MAKE) --no-print-directory test
+
+format: setup  ## Format Python and CUDA sources.
+	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --fix --quiet .
+	@$(BIN)/clang-format -i cu/*.cu cu/*.cuh
+
+wheel: setup  ## Build the wheel into dist/.
+	@$(BIN)/python -m build --wheel
+
+clean:  ## Remove the virtual environment and what was built.
+	@rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,146 @@
+// ex10 cp.async: global to shared memory past the registers, several stages deep.
+//
+// Idea      LDGSTS copies without a register in between, so the eight prefetch registers of ex9 go
+//           and the copies of STAGES - 1 tiles are under way at once. A 16-byte copy cannot
+//           transpose: A stays as it lies, and a thread reads four k-steps of a row as one float4,
+//           as many LDS.128 in all as with A transposed.
+// Tile      As ex8: 128 x 128 x 8, warp 32 x 64, thread 8 x 8, 256 threads; STAGES 3.
+// Shared    STAGES x (128 + 128) x 8 floats = 24 KiB.
+// Registers 64 accumulators + 8 x 4 of A + 8 of B + addresses: what the prefetch gives back, the
+//           four k-steps of A take.
+// Expected  Bound by the FFMA pipe and the register banks. With two blocks per SM ex9 already hides
+//           the latency of global memory, so a third stage has little left to win.
+#include "common.cuh"
+
+#ifndef BM
+#define BM 128
+#endif
+#ifndef BN
+#define BN 128
+#endif
+#ifndef BK
+#define BK 8
+#endif
+#ifndef TM
+#define TM 8
+#endif
+#ifndef TN
+#define TN 8
+#endif
+#ifndef STAGES
+#define STAGES 3
+#endif
+constexpr int WM = 4 * TM, WN = 8 * TN;
+static_assert(BM % WM == 0 && BN % WN == 0, "the block tile must be whole warp tiles of 4TM x 8TN");
+static_assert(STAGES >= 2,
+              "one stage is computed while another is copied: STAGES must be 2 or more");
+static_assert(STAGES * (BM + BN) * BK * 4 <= 48 << 10,
+              "the tiles exceed 48 KiB of static shared memory");
+constexpr int THREADS = BM / WM * (BN / WN) * 32;
+static_assert(BK % 4 == 0 && BM * BK % (4 * THREADS) == 0, "BM x BK: a multiple of 4 x threads");
+static_assert(BN % 4 == 0 && BN * BK % (4 * THREADS) == 0, "BN x BK: a multiple of 4 x threads");
+
+using TileA = float[BM][BK];
+using TileB = float[BK][BN];
+
+// Four neighbours of a row, from the last valid columns where the row ends: surplus elements are
+// never used. One 16-byte copy where the row allows it (Vec4), else four of 4 bytes.
+template <bool Vec4>
+__device__ __forceinline__ void copy4_async(float& shared, const float* row, unsigned col,
+                                            unsigned cols) {
+    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(&shared));
+    if constexpr (Vec4) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to),
+                     "l"(row + min(col, cols - 4))
+                     : "memory");
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + 4 * j),
+                         "l"(row + min(col + j, cols - 1))
+                         : "memory");
+    }
+}
+
+template <bool Vec4>
+__device__ __forceinline__ void copy_tile(TileA& As, TileB& Bs, lowgemm::Origin origin, unsigned k0,
+                                          LOWGEMM_GEMM_PARAMETERS) {
+#pragma unroll
+    for (int i = 0; i < BM * BK / 4 / THREADS; ++i) {
+        const unsigned at = threadIdx.x + i * THREADS, row = at / (BK / 4), k = at % (BK / 4) * 4;
+        const float* from = lowgemm::row_of(A, min(origin.row + row, M - 1u), lda);
+        copy4_async<Vec4>(As[row][k], from, k0 + k, K);
+    }
+#pragma unroll
+    for (int i = 0; i < BN * BK / 4 / THREADS; ++i) {
+        const unsigned at = threadIdx.x + i * THREADS, k = at / (BN / 4), col = at % (BN / 4) * 4;
+        const float* from = lowgemm::row_of(B, min(k0 + k, K - 1u), ldb);
+        copy4_async<Vec4>(Bs[k][col], from, origin.col + col, N);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <bool Vec4>
+__global__ void __launch_bounds__(THREADS, 2) ex10_cp_async(LOWGEMM_GEMM_PARAMETERS) {
+    __shared__ alignas(16) float As[STAGES][BM][BK], Bs[STAGES][BK][BN];
+    const auto origin = lowgemm::block_origin<BM, BN>(N);
+    const lowgemm::WarpTile<WM, WN, TM, TN, BN / WN> warp(threadIdx.x);
+    float acc[TM][TN] = {};
+
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; ++stage)
+        copy_tile<Vec4>(As[stage], Bs[stage], origin, stage * BK, M, N, K, A, lda, B, ldb, C, ldc);
+
+    unsigned k0 = 0, current = 0, filled = STAGES - 1;
+    for (; k0 + BK < K; k0 += BK) {
+        // ---- load: this tile has arrived for every thread, and all have left the oldest stage
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        __syncthreads();
+        copy_tile<Vec4>(As[filled], Bs[filled], origin, k0 + (STAGES - 1) * BK, M, N, K, A, lda, B,
+                        ldb, C, ldc);
+
+        // ---- compute: four k-steps of A at a time, one of B
+#pragma unroll
+        for (int k = 0; k < BK; k += 4) {
+            float a[TM][4];
+#pragma unroll
+            for (int i = 0; i < TM; ++i) {
+                const unsigned row = warp.row_of_quad(i / 4) + i % 4;
+                lowgemm::as_float4(a[i][0]) = lowgemm::as_float4(As[current][row][k]);
+            }
+#pragma unroll
+            for (int kk = 0; kk < 4; ++kk) {
+                float column[TM], b[TN];
+#pragma unroll
+                for (int i = 0; i < TM; ++i)
+                    column[i] = a[i][kk];
+#pragma unroll
+                for (int j = 0; j < TN; j += 4) {
+                    const unsigned col = warp.col_of_quad(j / 4);
+                    lowgemm::as_float4(b[j]) = lowgemm::as_float4(Bs[current][k + kk][col]);
+                }
+                lowgemm::outer_product(acc, column, b);
+            }
+        }
+        current = current + 1 == STAGES ? 0 : current + 1;
+        filled = filled + 1 == STAGES ? 0 : filled + 1;
+    }
+
+    // ---- compute: the last tile, BK steps or fewer
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+#pragma unroll 1
+    for (unsigned k = 0; k < K - k0; ++k) {
+        float a[TM], b[TN];
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+            a[i] = As[current][warp.row_of_quad(i / 4) + i % 4][k];
+#pragma unroll
+        for (int j = 0; j < TN; ++j)
+            b[j] = Bs[current][k][warp.col_of_quad(j / 4) + j % 4];
+        lowgemm::outer_product(acc, a, b);
+    }
+
+    // ---- store
+    warp.store(acc, C, ldc, origin, M, N);
+}

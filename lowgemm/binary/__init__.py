@@ -1,0 +1,29 @@
+"""Read machine code and judge nothing."""
+
+from lowgemm.binary.cubin import Cubin, read_cubin
+from lowgemm.binary.interface import refine_signature
+from lowgemm.binary.mangled import (
+    ParameterType,
+    base_name,
+    demangle,
+    function_name,
+    parameter_types,
+)
+from lowgemm.binary.ptx import PtxParameter, entry_parameters
+from lowgemm.binary.signature import KernelSignature, Parameter, ParameterKind
+
+__all__ = [
+    "Cubin",
+    "KernelSignature",
+    "Parameter",
+    "ParameterKind",
+    "ParameterType",
+    "PtxParameter",
+    "base_name",
+    "demangle",
+    "entry_parameters",
+    "function_name",
+    "parameter_types",
+    "read_cubin",
+    "refine_signature",
+]

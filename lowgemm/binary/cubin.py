@@ -1,0 +1,361 @@
+"""Read a cubin: its architecture and the interface and static resources of each kernel.
+
+A cubin is an ELF file for machine EM_CUDA. What is not in NVIDIA's documents was established on
+cubins of NVRTC 12.8 and 13.5 for sm_50 to sm_121, against the log of ``ptxas -v``. Constant names
+are those of ``cuobjdump -elf`` and of LLVM's ``BinaryFormat/ELF.h``.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lowgemm.binary.signature import KernelSignature, Parameter, ParameterKind
+from lowgemm.errors import CubinError
+from lowgemm.hardware import Architecture
+
+__all__ = ["Cubin", "read_cubin"]
+
+_EM_CUDA = 190
+_ET_EXEC = 2
+_SHT_NOBITS = 8
+# Real cubins have a few sections per kernel; a damaged header may claim 2**64.
+_MAX_SECTIONS = 1 << 20
+
+_STT_FUNC = 2
+_STO_CUDA_ENTRY = 0x10
+
+_EIATTR_MAX_THREADS = 0x05
+_EIATTR_REQNTID = 0x10
+_EIATTR_FRAME_SIZE = 0x11
+_EIATTR_MIN_STACK_SIZE = 0x12
+_EIATTR_KPARAM_INFO = 0x17
+_EIATTR_CBANK_PARAM_SIZE = 0x19
+_EIATTR_REGCOUNT = 0x2F
+_EIATTR_CTA_PER_CLUSTER = 0x3D
+_EIATTR_MAX_CLUSTER_RANK = 0x3F
+# Used instead of KPARAM_INFO by a kernel with more than 4 KiB of parameters.
+_EIATTR_KPARAM_INFO_V2 = 0x45
+_POINTER_SPACE = 5
+
+# Attribute of .nv.compat: 1 for an architecture-specific ("a") target, 0 for plain and "f" ones.
+_COMPAT_ARCH_SPECIFIC = 0x09
+
+# From sm_90 on ptxas counts into .nv.shared.<kernel> the 1 KiB per block that the system reserves
+# (CUDA C++ Programming Guide, "Compute Capability 9.0", shared memory). It does so when it makes
+# the final program, not in relocatable objects.
+_RESERVED_SHARED_BYTES = 1024
+_RESERVED_FROM = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """What a cubin says of itself.
+
+    ``arch`` has the suffix ``a`` where the cubin was made for an architecture-specific target; a
+    family target (``sm_100f``) is marked nowhere in the file and reads as ``sm_100``.
+    ``kernels`` are in the order of the file.
+    """
+
+    arch: Architecture
+    kernels: tuple[KernelSignature, ...]
+
+
+def read_cubin(data: bytes) -> Cubin:
+    """Read a cubin.
+
+    Parameters
+    ----------
+    data
+        The whole file.
+
+    Returns
+    -------
+    Cubin
+        Architecture and kernels; parameters with offset and size, and of unknown kind except
+        pointers from sm_100 on (see :func:`lowgemm.binary.refine_signature`).
+
+    Raises
+    ------
+    CubinError
+        The bytes are not a cubin, or are damaged. No other exception leaves this function.
+    """
+    try:
+        return _read(bytes(data))
+    except CubinError:
+        raise
+    except Exception as error:  # pyelftools answers damage with exceptions of many types
+        raise _damaged("ELF structure", f"{type(error).__name__}: {error}") from error
+
+
+def _damaged(where: str, what: str) -> CubinError:
+    return CubinError(f"not a readable cubin: {where}: {what}", "compile or copy the file again")
+
+
+# ---- ELF
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    index: int
+    name: str
+    size: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Elf:
+    flags: int
+    abi: int
+    executable: bool
+    sections: tuple[_Section, ...]
+
+    def find(self, name: str) -> _Section | None:
+        return next((section for section in self.sections if section.name == name), None)
+
+
+def _read(data: bytes) -> Cubin:
+    elf = _read_elf(data)
+    arch = _architecture(elf)
+    symbols = _symbols(elf)
+    per_symbol = _resources(elf, symbols)
+    kernels = []
+    for symbol in symbols:
+        # A kernel is a function symbol marked as an entry; others are device functions.
+        if symbol.is_entry and symbol.section < len(elf.sections):
+            kernels.append(_kernel(elf, arch, symbol, per_symbol.get(symbol.index, _Counts())))
+    return Cubin(arch, tuple(kernels))
+
+
+def _read_elf(data: bytes) -> _Elf:
+    if data[:4] != b"\x7fELF":
+        raise _damaged("offset 0", f"no ELF magic in {data[:4]!r} ({len(data)} bytes in all)")
+    if data[4:6] != b"\x02\x01":
+        raise _damaged("offset 4", "not a 64-bit little-endian ELF file")
+    from elftools.elf.elffile import ELFFile
+
+    file = ELFFile(io.BytesIO(data))
+    header = file.header
+    if struct.unpack_from("<H", data, 18)[0] != _EM_CUDA:
+        raise _damaged("offset 18", f"machine {header['e_machine']}, not EM_CUDA")
+    count = file.num_sections()
+    end = header["e_shoff"] + count * header["e_shentsize"]
+    if count > _MAX_SECTIONS or end > len(data) or header["e_shentsize"] < 64:
+        raise _damaged("section headers", f"{count} of them, beyond the file's {len(data)} bytes")
+    sections = tuple(_section(data, i, file.get_section(i)) for i in range(count))
+    kind = struct.unpack_from("<H", data, 16)[0]
+    return _Elf(header["e_flags"], data[8], kind == _ET_EXEC, sections)
+
+
+def _section(data: bytes, index: int, section: object) -> _Section:
+    header = section.header  # type: ignore[attr-defined]  # pyelftools is untyped
+    name = str(section.name)  # type: ignore[attr-defined]
+    size, offset = int(header["sh_size"]), int(header["sh_offset"])
+    if header["sh_type"] in ("SHT_NOBITS", _SHT_NOBITS, "SHT_NULL"):
+        return _Section(index, name, size, b"")
+    if offset + size > len(data):
+        raise _damaged(f"section {name!r}", f"ends at {offset + size}, file has {len(data)} bytes")
+    return _Section(index, name, size, data[offset : offset + size])
+
+
+def _architecture(elf: _Elf) -> Architecture:
+    """Architecture from e_flags and .nv.compat.
+
+    ABI version 7 (NVRTC 12, up to sm_90): SM number in bits 0-7, bit 11 marks ``a``. ABI version 8
+    (sm_100 on from NVRTC 12, all from NVRTC 13): SM number in bits 8-15; ``a`` is bit 3 in
+    NVRTC 12 and an attribute of .nv.compat in NVRTC 13.
+    """
+    if elf.abi >= 8:
+        number, specific = elf.flags >> 8 & 0xFF, bool(elf.flags & 0x8)
+        compat = elf.find(".nv.compat")
+        if compat is not None:
+            for attribute, value in _attributes(compat):
+                specific |= attribute == _COMPAT_ARCH_SPECIFIC and value[:1] == b"\1"
+    else:
+        number, specific = elf.flags & 0xFF, bool(elf.flags & 0x800)
+    if number < 20:
+        raise _damaged("e_flags", f"{elf.flags:#x} names no architecture (sm_{number})")
+    return Architecture(number // 10, number % 10, "a" if specific else "")
+
+
+# ---- symbols and attributes
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    index: int
+    name: str
+    section: int
+    is_entry: bool
+
+
+@dataclass(slots=True)
+class _Counts:
+    registers: int = 0
+    stack_bytes: int = 0
+
+
+def _symbols(elf: _Elf) -> list[_Symbol]:
+    table, strings = elf.find(".symtab"), elf.find(".strtab")
+    if table is None or strings is None:
+        raise _damaged(".symtab", "there is no symbol table")
+    symbols = []
+    usable = len(table.content) // 24 * 24
+    for index, entry in enumerate(struct.iter_unpack("<IBBHQQ", table.content[:usable])):
+        name_at, info, other, section = entry[:4]
+        is_entry = info & 0xF == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
+        name = _string(strings.content, name_at) if is_entry else ""
+        symbols.append(_Symbol(index, name, section, is_entry))
+    return symbols
+
+
+def _string(table: bytes, at: int) -> str:
+    end = table.find(b"\0", at)
+    if end < 0:
+        raise _damaged(".strtab", f"the name at {at} does not end")
+    try:
+        return table[at:end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _damaged(".strtab", f"the name at {at} is no text") from error
+
+
+def _attributes(section: _Section) -> Iterator[tuple[int, bytes]]:
+    """Attributes of a .nv.info section: format byte, attribute byte, then the value.
+
+    Format 1 has no value and two bytes of padding, 2 a byte and a byte of padding, 3 a u16,
+    4 a u16 length and that many bytes.
+    """
+    content, at = section.content, 0
+    while at + 4 <= len(content):
+        form, attribute, value = struct.unpack_from("<BBH", content, at)
+        at += 4
+        if form == 4:
+            if at + value > len(content):
+                raise _damaged(section.name, f"attribute {attribute:#x} at {at - 4} is cut off")
+            yield attribute, content[at : at + value]
+            at += value
+        elif form in (1, 2, 3):
+            yield attribute, content[at - 2 : at]
+        else:
+            raise _damaged(section.name, f"unknown format {form} at {at - 4}")
+
+
+def _numbers(section: str, attribute: int, value: bytes, layout: str) -> tuple[int, ...]:
+    if len(value) != struct.calcsize(layout):
+        raise _damaged(section, f"attribute {attribute:#x} has {len(value)} bytes")
+    return struct.unpack(layout, value)
+
+
+def _resources(elf: _Elf, symbols: list[_Symbol]) -> dict[int, _Counts]:
+    """Registers and stack per symbol index, from the cubin-wide .nv.info."""
+    counts: dict[int, _Counts] = {}
+    info = elf.find(".nv.info")
+    for attribute, value in _attributes(info) if info else ():
+        if attribute not in (_EIATTR_REGCOUNT, _EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE):
+            continue
+        symbol, number = _numbers(".nv.info", attribute, value, "<II")
+        if symbol >= len(symbols):
+            raise _damaged(".nv.info", f"attribute {attribute:#x} names symbol {symbol}")
+        record = counts.setdefault(symbol, _Counts())
+        if attribute == _EIATTR_REGCOUNT:
+            record.registers = number
+        else:
+            record.stack_bytes = max(record.stack_bytes, number)
+    return counts
+
+
+# ---- kernels
+
+
+@dataclass(slots=True)
+class _KernelInfo:
+    parameters: dict[int, Parameter] = field(default_factory=dict)
+    parameter_bytes: int | None = None
+    max_threads: int | None = None
+    required_block: tuple[int, int, int] | None = None
+    required_cluster: tuple[int, int, int] | None = None
+    max_cluster_blocks: int | None = None
+
+
+def _kernel(elf: _Elf, arch: Architecture, symbol: _Symbol, counts: _Counts) -> KernelSignature:
+    name = symbol.name
+    text = elf.sections[symbol.section]
+    if text.name != f".text.{name}":
+        raise _damaged(f"kernel {name!r}", f"its symbol points into section {text.name!r}")
+    if not 0 < counts.registers <= 255:
+        raise _damaged(f"kernel {name!r}", f"it claims {counts.registers} registers")
+    info = _kernel_info(elf.find(f".nv.info.{name}"))
+    shared = elf.find(f".nv.shared.{name}")
+    shared_bytes = shared.size if shared else 0
+    reserves = arch.number >= _RESERVED_FROM and elf.executable
+    if reserves and shared_bytes >= _RESERVED_SHARED_BYTES:
+        shared_bytes -= _RESERVED_SHARED_BYTES
+    return KernelSignature(
+        name=name,
+        parameters=_in_order(name, info),
+        registers=counts.registers,
+        shared_bytes=shared_bytes,
+        stack_bytes=counts.stack_bytes,
+        max_threads=info.max_threads,
+        required_block=info.required_block,
+        required_cluster=info.required_cluster,
+        max_cluster_blocks=info.max_cluster_blocks,
+    )
+
+
+def _kernel_info(section: _Section | None) -> _KernelInfo:
+    info = _KernelInfo()
+    for attribute, value in _attributes(section) if section else ():
+        assert section is not None
+        where = section.name
+        if attribute in (_EIATTR_KPARAM_INFO, _EIATTR_KPARAM_INFO_V2):
+            _, ordinal, offset, word = _numbers(where, attribute, value, "<IHHI")
+            if ordinal in info.parameters:
+                raise _damaged(where, f"parameter {ordinal} stands twice")
+            info.parameters[ordinal] = _parameter(attribute, ordinal, offset, word)
+        elif attribute == _EIATTR_CBANK_PARAM_SIZE:
+            (info.parameter_bytes,) = _numbers(where, attribute, value, "<H")
+        elif attribute == _EIATTR_MAX_THREADS:
+            x, y, z = _numbers(where, attribute, value, "<III")
+            info.max_threads = x * y * z
+        elif attribute == _EIATTR_REQNTID:
+            x, y, z = _numbers(where, attribute, value, "<III")
+            info.required_block = (x, y, z)
+        elif attribute == _EIATTR_CTA_PER_CLUSTER:
+            x, y, z = _numbers(where, attribute, value, "<III")
+            # All zero: a cluster whose size the launch must give.
+            info.required_cluster = (x, y, z) if x and y and z else None
+        elif attribute == _EIATTR_MAX_CLUSTER_RANK:
+            (info.max_cluster_blocks,) = _numbers(where, attribute, value, "<I")
+    return info
+
+
+def _parameter(attribute: int, ordinal: int, offset: int, word: int) -> Parameter:
+    """KPARAM_INFO packs the size above 18 bits of flags, version 2 below 8 bits of them.
+
+    From sm_100 on the flags mark pointers, as PTX does with ``.ptr``.
+    """
+    if attribute == _EIATTR_KPARAM_INFO:
+        size, space = word >> 18, word >> 8 & 0xF
+    else:
+        size, space = word & 0xFFFFFF, word >> 24
+    kind = ParameterKind.POINTER if space == _POINTER_SPACE else ParameterKind.UNKNOWN
+    return Parameter(ordinal, offset, size, kind)
+
+
+def _in_order(name: str, info: _KernelInfo) -> tuple[Parameter, ...]:
+    """The parameters by ordinal; they must be complete, disjoint and inside parameter space."""
+    where = f"parameters of {name!r}"
+    if sorted(info.parameters) != list(range(len(info.parameters))):
+        raise _damaged(where, f"there are numbers {sorted(info.parameters)[:20]}")
+    ordered = tuple(info.parameters[i] for i in range(len(info.parameters)))
+    end = 0
+    for parameter in ordered:
+        if parameter.size_bytes == 0 or parameter.offset_bytes < end:
+            raise _damaged(where, f"number {parameter.index} is empty or overlaps the one before")
+        end = parameter.offset_bytes + parameter.size_bytes
+    if info.parameter_bytes is not None and end > info.parameter_bytes:
+        raise _damaged(where, f"they end at {end}, the space has {info.parameter_bytes} bytes")
+    return ordered

@@ -1,0 +1,409 @@
+"""Compile CUDA C++ for one architecture or several, through the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import operator
+import os
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lowgemm.compiler.build import Build, CompiledKernel, assemble_kernels
+from lowgemm.compiler.cache import DEFAULT, Cache, CachedOutput, DefaultCache
+from lowgemm.compiler.nvrtc import Program, check_architecture, run_program
+from lowgemm.compiler.sources import HeaderSet, find_headers
+from lowgemm.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    CompilationError,
+    CubinError,
+    EmptyCubinError,
+    SourceNotFoundError,
+)
+from lowgemm.hardware import Architecture
+from lowgemm.toolchain import cuda_include_dirs, nvrtc_full_version, nvrtc_library
+
+__all__ = ["compile_file", "compile_many", "compile_source"]
+
+Define = str | int | float | bool | None
+CacheChoice = Cache | DefaultCache | None
+
+_CACHE_FORMAT = 1
+_MACRO = re.compile(r"([A-Za-z_]\w*)(?:=(.*))?", re.ASCII | re.DOTALL)
+# Options that make NVRTC read or write files which the header scan does not see.
+_TOUCHES_FILES = re.compile(
+    r"(?!-[DIU])-{1,2}[a-z-]*(?:pch|trace|time|bundled|include$|include=|options-file|optf)"
+)
+_ARCHITECTURE = re.compile(r"-arch\b|--gpu-architecture\b")
+# NVRTC declares by itself what these declare; sources written for nvcc include them.
+_STUBS = ("cuda_runtime.h", "device_launch_parameters.h")
+# Headers of the host that a source keeps behind an #if for nvcc. CUDA's directories lack them, so
+# that looking there, and unpacking 26 MB for it, would be in vain.
+_HOST_ONLY = {
+    *_STUBS,
+    *("cuda.h", "cuda_runtime_api.h", "cublas_v2.h", "curand.h", "nvrtc.h"),
+    *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h"),
+    *("string.h", "time.h", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint"),
+    *("cstdio", "cstdlib", "cstring", "ctime", "algorithm", "array", "chrono", "functional"),
+    *("iomanip", "iostream", "limits", "memory", "numeric", "random", "string", "thread"),
+    *("tuple", "type_traits", "utility", "vector"),
+}
+_TEMPLATE_KERNEL = re.compile(
+    r"template\s*<[^;{}]*>\s*(?:static\s+)?__global__[^;{}]*?(\w+)\s*\((?![^;{}]*__global__)"
+)
+
+
+def compile_file(
+    path: str | Path,
+    *,
+    arch: str | int | Architecture,
+    defines: Mapping[str, Define] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    options: Sequence[str] = (),
+    name_expressions: Sequence[str] = (),
+    line_info: bool = True,
+    cache: CacheChoice = DEFAULT,
+) -> Build:
+    """Compile a ``.cu`` file.
+
+    Parameters
+    ----------
+    path
+        The source. Quoted includes are looked for beside it.
+    arch
+        A real architecture: ``"sm_90"``, ``90``, ``"9.0"``, ``"sm_90a"``.
+    defines
+        Macros: None defines the name alone, True and False give 1 and 0.
+    include_dirs
+        Directories for includes, in order. CUDA's own headers need not be given: if the source
+        includes something that is not here, their directories are added at the end.
+    options
+        Further options for NVRTC, in order (``"--use_fast_math"``). C++17 unless one says
+        ``-std=``.
+    name_expressions
+        Instances of templates to compile: ``("ex8<true>",)``.
+    line_info
+        Whether the cubin names source lines.
+    cache
+        A `Cache`, None for none, or `DEFAULT`.
+
+    Returns
+    -------
+    Build
+
+    Raises
+    ------
+    SourceNotFoundError
+        The file is not there or cannot be read.
+    UnknownArchitectureError
+        The architecture is unknown to this NVRTC.
+    CompilationError
+        NVRTC refused the source or an option.
+    EmptyCubinError
+        The source has no kernel, or only templates of which no instance was asked for.
+    ArgumentTypeError, ArgumentValueError
+        A define is impossible.
+    ToolNotFoundError
+        NVRTC is not installed.
+    """
+    source, absolute = _read_source(path)
+    job = _job(source, absolute, defines, include_dirs, options, name_expressions, line_info)
+    return _build(job, Architecture.parse(arch), Path(absolute), _chosen(cache))
+
+
+def compile_source(
+    text: str,
+    *,
+    name: str = "kernel.cu",
+    arch: str | int | Architecture,
+    defines: Mapping[str, Define] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    options: Sequence[str] = (),
+    name_expressions: Sequence[str] = (),
+    line_info: bool = True,
+    cache: CacheChoice = DEFAULT,
+) -> Build:
+    """Compile a text.
+
+    ``name`` stands for its path in messages and line information, and quoted includes are looked
+    for beside it; a relative one counts from the working directory. The rest is as in
+    :func:`compile_file`.
+    """
+    absolute = str(Path(name).absolute())
+    source = text.encode("utf-8", "surrogateescape")
+    job = _job(source, absolute, defines, include_dirs, options, name_expressions, line_info)
+    return _build(job, Architecture.parse(arch), None, _chosen(cache))
+
+
+def compile_many(
+    path: str | Path,
+    archs: Sequence[str | int | Architecture],
+    *,
+    defines: Mapping[str, Define] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    options: Sequence[str] = (),
+    name_expressions: Sequence[str] = (),
+    line_info: bool = True,
+    cache: CacheChoice = DEFAULT,
+) -> dict[Architecture, Build]:
+    """Compile a ``.cu`` file for several architectures, side by side in threads.
+
+    NVRTC's binding releases the interpreter lock: two architectures on two cores take the time of
+    one. Parameters and errors are those of :func:`compile_file`; all architectures are checked
+    before the first is compiled.
+
+    Returns
+    -------
+    dict
+        A build per architecture, in the order asked for.
+    """
+    source, absolute = _read_source(path)
+    job = _job(source, absolute, defines, include_dirs, options, name_expressions, line_info)
+    wanted = list(dict.fromkeys(Architecture.parse(arch) for arch in archs))
+    for arch in wanted:
+        check_architecture(arch)
+    store = _chosen(cache)
+    workers = max(1, min(len(wanted), os.cpu_count() or 1))
+    with ThreadPoolExecutor(workers) as pool:
+        builds = pool.map(lambda arch: _build(job, arch, Path(absolute), store), wanted)
+        return dict(zip(wanted, builds, strict=True))
+
+
+# ---- what to compile
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A source with all that does not depend on the architecture."""
+
+    source: bytes
+    path: str
+    options: tuple[str, ...]
+    name_expressions: tuple[str, ...]
+    stubs: tuple[str, ...]
+    directories: tuple[str, ...]
+    macros: Mapping[str, str]
+    headers: HeaderSet
+
+    def program(self, arch: Architecture) -> Program:
+        options = (f"-arch={arch}", *self.options)
+        return Program(self.source, self.path, options, self.name_expressions, self.stubs)
+
+    def scan(self) -> HeaderSet:
+        return find_headers(self.source, self.path, self.directories, self.macros)
+
+    @property
+    def is_cacheable(self) -> bool:
+        touches = any(_touches_files(option) for option in self.options)
+        return not (self.headers.doubts or self.headers.uses_clock or touches)
+
+
+def _read_source(path: str | Path) -> tuple[bytes, str]:
+    absolute = str(Path(path).absolute())
+    try:
+        source = Path(absolute).read_bytes()
+    except OSError as error:
+        raise SourceNotFoundError(
+            f"{absolute} cannot be read: {error.strerror or error}",
+            f"check the path; the working directory is {Path.cwd()}",
+        ) from error
+    return source.removeprefix(b"\xef\xbb\xbf"), absolute  # NVRTC refuses a byte order mark
+
+
+def _job(
+    source: bytes,
+    path: str,
+    defines: Mapping[str, Define] | None,
+    include_dirs: Sequence[str | Path],
+    options: Sequence[str],
+    name_expressions: Sequence[str],
+    line_info: bool,
+) -> _Job:
+    if b"\0" in source:
+        raise CompilationError(f"{path} holds a NUL byte", "give CUDA C++ as UTF-8 text")
+    for given in (include_dirs, options, name_expressions):
+        if isinstance(given, str):
+            raise ArgumentTypeError(
+                f"{given!r} is one text where a sequence is needed", f"write ({given!r},)"
+            )
+    macro_options = [_define(name, value) for name, value in (defines or {}).items()]
+    own = [str(Path(directory).absolute()) for directory in include_dirs]
+    given_directories, macros = _read_options([*macro_options, *options])
+    directories = [*own, *given_directories]
+    headers = find_headers(source, path, directories, macros)
+    extra: list[str] = []
+    if _needs_cuda_headers(headers):
+        extra = [str(directory) for directory in cuda_include_dirs()]
+        headers = find_headers(source, path, [*directories, *extra], macros)
+    standard = [] if any(re.match(r"-{1,2}std\b", o) for o in options) else ["-std=c++17"]
+    return _Job(
+        source=source,
+        path=path,
+        options=(
+            *standard,
+            *(["-lineinfo"] if line_info else []),
+            "--ptxas-options=-v",
+            *macro_options,
+            *(f"-I{directory}" for directory in own),
+            *options,
+            *(f"-I{directory}" for directory in extra),
+        ),
+        name_expressions=tuple(name_expressions),
+        stubs=_needed_stubs(headers),
+        directories=(*directories, *extra),
+        macros=macros,
+        headers=headers,
+    )
+
+
+def _needs_cuda_headers(headers: HeaderSet) -> bool:
+    named = headers.missing | headers.probed
+    return bool(named - _HOST_ONLY or headers.doubts)
+
+
+def _needed_stubs(headers: HeaderSet) -> tuple[str, ...]:
+    there = {Path(path).name for path, _ in headers.files}
+    return tuple(name for name in _STUBS if name in headers.missing and name not in there)
+
+
+def _define(name: str, value: Define) -> str:
+    match = _MACRO.fullmatch(name) if isinstance(name, str) else None
+    if match is None or match[2] is not None:
+        raise ArgumentValueError(
+            f"{name!r} is not the name of a macro", "use letters, digits and underscores"
+        )
+    if value is None:
+        return f"-D{name}"
+    if isinstance(value, str):
+        if "\n" in value or "\r" in value or "\0" in value:
+            raise ArgumentValueError(
+                f"the macro {name} has more than one line: {value!r}", "give one line"
+            )
+        return f"-D{name}={value}"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ArgumentValueError(
+                f"the macro {name} is {value}, for which C++ has no literal", "give it as text"
+            )
+        return f"-D{name}={float(value)!r}"
+    try:
+        return f"-D{name}={operator.index(value)}"
+    except TypeError:
+        raise ArgumentTypeError(
+            f"the macro {name} is a {type(value).__name__}", "give str, int, float, bool or None"
+        ) from None
+
+
+def _read_options(options: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Include directories and macros among NVRTC options, in any of their spellings."""
+    directories: list[str] = []
+    macros: dict[str, str] = {}
+    remaining = iter(options)
+    for option in remaining:
+        if not isinstance(option, str):
+            raise ArgumentTypeError(f"the option {option!r} is not a text", "give NVRTC options")
+        if _ARCHITECTURE.match(option):
+            raise CompilationError(f"{option!r} is among the options", "name it with arch=")
+        match = re.match(r"(-I|--include-path|-D|--define-macro)=?(.*)", option, re.DOTALL)
+        if match is None:
+            continue
+        value = match[2] or next(remaining, "")
+        if match[1] in ("-I", "--include-path"):
+            directories.append(str(Path(value).absolute()))
+        elif macro := _MACRO.match(value):
+            macros[macro[1]] = macro[2] or ""
+    return directories, macros
+
+
+def _touches_files(option: str) -> bool:
+    return not option.startswith("--include-path") and bool(_TOUCHES_FILES.match(option))
+
+
+# ---- compile it
+
+
+def _chosen(cache: CacheChoice) -> Cache | None:
+    return Cache.default() if isinstance(cache, DefaultCache) else cache
+
+
+def _build(job: _Job, arch: Architecture, source: Path | None, cache: Cache | None) -> Build:
+    check_architecture(arch)
+    program = job.program(arch)
+    if cache is None or not job.is_cacheable:
+        return _assemble(program, arch, source, run_program(program))
+    key = _key(program, arch, job.headers)
+    stored = cache.load(key)
+    if stored is not None:
+        try:
+            return replace(_assemble(program, arch, source, stored), from_cache=True)
+        except (CubinError, EmptyCubinError):
+            pass  # damaged in a way that its checksum does not show: compile anew
+    output = run_program(program)
+    build = _assemble(program, arch, source, output)
+    # A header may have changed between the scan and NVRTC's reading it.
+    if job.scan() == job.headers:
+        cache.store(key, output)
+    return build
+
+
+def _key(program: Program, arch: Architecture, headers: HeaderSet) -> str:
+    library = nvrtc_library()
+    try:
+        status = library.stat()
+        identity = [str(library), status.st_size, status.st_mtime_ns]
+    except OSError:
+        identity = [str(library)]
+    parts = [
+        _CACHE_FORMAT,
+        nvrtc_full_version(),
+        identity,
+        str(arch),
+        program.path,  # stands in line information and in __FILE__
+        program.options,
+        program.name_expressions,
+        program.stubs,
+        hashlib.sha256(program.source).hexdigest(),
+        headers.files,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _assemble(
+    program: Program, arch: Architecture, source: Path | None, output: CachedOutput
+) -> Build:
+    kernels: tuple[CompiledKernel, ...] = ()
+    if output.cubin:
+        kernels = assemble_kernels(output.cubin, output.ptx, output.log, output.lowered)
+    if not kernels:
+        raise _empty(program)
+    return Build(
+        source=source,
+        arch=arch,
+        cubin=output.cubin,
+        ptx=output.ptx,
+        log=output.log,
+        kernels=kernels,
+        nvrtc_version=nvrtc_full_version(),
+        options=program.options,
+    )
+
+
+def _empty(program: Program) -> EmptyCubinError:
+    text = program.source.decode("utf-8", errors="replace")
+    templates = list(dict.fromkeys(_TEMPLATE_KERNEL.findall(text)))
+    if templates:
+        return EmptyCubinError(
+            f"{program.path} compiled to no kernel: of its templates ({', '.join(templates)}) no "
+            "instance was asked for",
+            f'name one, as in name_expressions=("{templates[0]}<float>",)',
+        )
+    if "__global__" in text:
+        remedy = "check its #if conditions; a template needs name_expressions, and -dlto no code"
+    else:
+        remedy = "mark a function __global__"
+    return EmptyCubinError(f"{program.path} compiled to no kernel", remedy)

@@ -1,0 +1,24 @@
+"""The GEMM ladder as data, its problems, and the check of its results."""
+
+from lowgemm.gemm.kernel import RungKernel, compile_rung
+from lowgemm.gemm.problem import GemmProblem, Operands, exact_operands, random_operands
+from lowgemm.gemm.reference import CheckResult, Reference, gamma, poisoned
+from lowgemm.gemm.rungs import RUNG_NAMES, Rung, kernel_directory, ladder, rung
+
+__all__ = [
+    "RUNG_NAMES",
+    "CheckResult",
+    "GemmProblem",
+    "Operands",
+    "Reference",
+    "Rung",
+    "RungKernel",
+    "compile_rung",
+    "exact_operands",
+    "gamma",
+    "kernel_directory",
+    "ladder",
+    "poisoned",
+    "random_operands",
+    "rung",
+]

@@ -1,0 +1,247 @@
+"""A rung on a device: compiled, loaded, and launched for a problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lowgemm.compiler import Build, compile_file
+from lowgemm.errors import ArrayLayoutError, DtypeError, OverlapError, ProblemSizeError
+from lowgemm.gemm.problem import GemmProblem
+from lowgemm.gemm.rungs import Rung
+from lowgemm.hardware import Architecture
+from lowgemm.runtime import (
+    Array,
+    ArrayView,
+    Device,
+    Kernel,
+    PreparedLaunch,
+    as_view,
+)
+from lowgemm.runtime.interchange import overlaps
+
+__all__ = ["RungKernel", "compile_rung"]
+
+_FLOAT4_BYTES = 16
+_MAX_BLOCKS = 2**31 - 1
+
+
+def compile_rung(rung: Rung, arch: Architecture | str) -> Build:
+    """Compile a rung's kernel, all its instances, for one architecture.
+
+    Raises
+    ------
+    CompilationError, UnknownArchitectureError, ToolNotFoundError
+        See :func:`lowgemm.compiler.compile_file`.
+    """
+    return compile_file(
+        rung.path,
+        arch=arch,
+        defines=rung.defines,
+        name_expressions=rung.name_expressions if rung.has_float4 else (),
+    )
+
+
+class RungKernel:
+    """A rung, ready to run on a device.
+
+    Parameters
+    ----------
+    device
+        Where it runs; the rung is compiled for its architecture.
+    rung
+        A record of :func:`lowgemm.gemm.ladder`.
+    build
+        The rung's build for that architecture, where there is one already.
+    """
+
+    def __init__(self, device: Device, rung: Rung, build: Build | None = None) -> None:
+        self.device = device
+        self.rung = rung
+        self.build = build or compile_rung(rung, device.architecture)
+        self.module = device.load(self.build)
+        self._kernels: dict[bool, Kernel] = {}
+
+    def kernel(self, *, aligned: bool) -> Kernel:
+        """The instance for aligned rows, or the one for any."""
+        if aligned not in self._kernels:
+            self._kernels[aligned] = self.module.kernel(self.rung.instance(aligned=aligned))
+        return self._kernels[aligned]
+
+    def prepare(
+        self, problem: GemmProblem, a: Array, b: Array, c: Array, *, stream: object = None
+    ) -> PreparedLaunch:
+        """Check and pack a launch on flat buffers.
+
+        Parameters
+        ----------
+        problem
+            The sizes.
+        a, b, c
+            One-dimensional float32 arrays of at least ``problem.a_elements`` (and so on) elements.
+        stream
+            The stream to launch in.
+
+        Raises
+        ------
+        DtypeError, ArrayLayoutError, OverlapError, ProblemSizeError
+            A buffer has another type, is too small, or C shares memory with A or B; or C has more
+            tiles than a grid has blocks.
+        """
+        needed = {"A": problem.a_elements, "B": problem.b_elements, "C": problem.c_elements}
+        for (name, elements), array in zip(needed.items(), (a, b, c), strict=True):
+            if str(array.dtype) != "float32":
+                raise DtypeError(
+                    f"{name} holds {array.dtype}, not float32", "convert it to float32"
+                )
+            if array.size < elements:
+                raise ArrayLayoutError(
+                    f"{name} has {array.size} elements; {problem} needs {elements}",
+                    "allocate (rows - 1) x leading dimension + columns elements",
+                )
+        spans = [
+            (array.pointer, array.pointer + 4 * elements)
+            for array, elements in zip((a, b, c), needed.values(), strict=True)
+        ]
+        for name, span in (("A", spans[0]), ("B", spans[1])):
+            if span[0] < spans[2][1] and spans[2][0] < span[1]:
+                raise _overlap(name)
+        return self._prepare(problem, a, b, c, [a.pointer, b.pointer], stream)
+
+    def prepare_matrices(
+        self, a: object, b: object, c: object, *, stream: object = None
+    ) -> PreparedLaunch:
+        """Check and pack C = A B on two-dimensional arrays.
+
+        Parameters
+        ----------
+        a, b, c
+            Row-major float32 matrices of m x k, k x n and m x n elements: lowgemm's own arrays or
+            anything with ``__cuda_array_interface__`` or DLPack on the device. Rows may have gaps.
+        stream
+            The stream to launch in.
+
+        Raises
+        ------
+        DtypeError
+            An element type other than float32.
+        ArrayLayoutError
+            An array without two dimensions, or whose rows are not contiguous; a C that must not be
+            written to.
+        OverlapError
+            C shares memory with A or B.
+        ProblemSizeError
+            Sizes that do not fit together, or of zero.
+        """
+        views = {name: _matrix(name, value) for name, value in (("A", a), ("B", b), ("C", c))}
+        problem = _problem_of(views)
+        if views["C"].readonly:
+            raise ArrayLayoutError("C is read-only", "hand in an array that may be written to")
+        for name in ("A", "B"):
+            if _share_memory(views[name], views["C"]):
+                raise _overlap(name)
+        a_at, b_at, c_at = (view.pointer for view in views.values())
+        launch = self._prepare(problem, a_at, b_at, c_at, [a_at, b_at], stream)
+        return _KeepAlive(launch, tuple(views.values()))
+
+    def _prepare(
+        self,
+        problem: GemmProblem,
+        a: object,
+        b: object,
+        c: object,
+        pointers: list[int],
+        stream: object,
+    ) -> PreparedLaunch:
+        blocks = self.rung.grid(problem)
+        if blocks > _MAX_BLOCKS:
+            raise ProblemSizeError(
+                f"{problem} has {blocks} tiles of {self.rung.bm} x {self.rung.bn}; a grid holds "
+                f"{_MAX_BLOCKS}",
+                "use a rung with a larger tile",
+            )
+        aligned = problem.allows_float4() and not any(p % _FLOAT4_BYTES for p in pointers)
+        p = problem
+        return self.kernel(aligned=aligned).prepare(
+            *(p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc),
+            grid=blocks,
+            block=self.rung.block,
+            stream=stream,
+        )
+
+
+class _KeepAlive(PreparedLaunch):
+    """A prepared launch on raw addresses, with the arrays behind them."""
+
+    def __init__(self, launch: PreparedLaunch, owners: tuple[object, ...]) -> None:
+        self._launch = launch
+        self._owners = owners
+
+    def launch(self, stream: object = None) -> None:
+        self._launch.launch(stream)
+
+
+def _matrix(name: str, value: Any) -> ArrayView:
+    view = as_view(value)
+    if str(view.dtype) != "float32":
+        raise DtypeError(f"{name} holds {view.dtype}, not float32", "convert it to float32")
+    if len(view.shape) != 2:
+        raise ArrayLayoutError(
+            f"{name} has shape {view.shape}", "hand in a matrix with two dimensions"
+        )
+    if 0 in view.shape:
+        raise ProblemSizeError(
+            f"{name} has shape {view.shape}", "every size of a GEMM must be at least 1"
+        )
+    row, column = _strides(view)
+    if view.shape[1] > 1 and column != 4:
+        raise ArrayLayoutError(
+            f"the columns of {name} lie {column} bytes apart: it is not row-major",
+            "make it contiguous first (torch: x.contiguous(); CuPy: cupy.ascontiguousarray(x))",
+        )
+    if view.shape[0] > 1 and (row % 4 or row < 4 * view.shape[1]):
+        raise ArrayLayoutError(
+            f"the rows of {name} lie {row} bytes apart and are {4 * view.shape[1]} bytes long",
+            "rows must follow each other without overlap, a whole number of floats apart",
+        )
+    return view
+
+
+def _strides(view: ArrayView) -> tuple[int, int]:
+    if view.strides_bytes is None:
+        return 4 * view.shape[1], 4
+    return view.strides_bytes[0], view.strides_bytes[1]
+
+
+def _share_memory(one: ArrayView, other: ArrayView) -> bool:
+    """Whether two matrices have an element in common; column ranges of one buffer need not."""
+    if not overlaps(one, other):
+        return False
+    pitch = _strides(one)[0]
+    if pitch != _strides(other)[0] or 1 in (one.shape[0], other.shape[0]):
+        return True
+    # Row i of one and row i + t of the other start (distance - t pitch) bytes apart.
+    distance = other.pointer - one.pointer
+    first = distance // pitch
+    return any(
+        -4 * other.shape[1] < distance - t * pitch < 4 * one.shape[1]
+        and -other.shape[0] < t < one.shape[0]
+        for t in (first, first + 1)
+    )
+
+
+def _problem_of(views: dict[str, ArrayView]) -> GemmProblem:
+    (m, k), (k_of_b, n) = views["A"].shape, views["B"].shape
+    if k != k_of_b or views["C"].shape != (m, n):
+        shapes = ", ".join(f"{name} {view.shape}" for name, view in views.items())
+        raise ProblemSizeError(
+            f"the shapes {shapes} do not fit C = A B", "A is m x k, B is k x n, C is m x n"
+        )
+    # The stride of a single row says nothing.
+    lda, ldb, ldc = (
+        _strides(view)[0] // 4 if view.shape[0] > 1 else view.shape[1] for view in views.values()
+    )
+    return GemmProblem(m, n, k, lda, ldb, ldc)
+
+
+def _overlap(name: str) -> OverlapError:
+    return OverlapError(f"C shares memory with {name}", "write the product to an array of its own")

@@ -1,0 +1,70 @@
+"""Architectures as the toolchain spells them (``sm_90``, ``sm_90a``) and what runs where."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lowgemm.errors import UnknownArchitectureError
+
+__all__ = ["Architecture"]
+
+_SPELLING = re.compile(r"(?:sm_|compute_)?(\d+?)\.?(\d)([af]?)")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Architecture:
+    """A compile target: compute capability and, for ``a`` and ``f`` targets, the suffix.
+
+    Examples
+    --------
+    >>> str(Architecture.parse("9.0"))
+    'sm_90'
+    >>> Architecture.parse("sm_80").runs_on(8, 9)
+    True
+    """
+
+    major: int
+    minor: int
+    suffix: str = ""
+
+    @classmethod
+    def parse(cls, spelling: str | int | Architecture) -> Architecture:
+        """Read ``sm_90``, ``sm_90a``, ``90`` or ``9.0``.
+
+        Raises
+        ------
+        UnknownArchitectureError
+            The text is none of these. Virtual architectures (``compute_90``) are refused: they
+            give PTX and an empty cubin.
+        """
+        if isinstance(spelling, Architecture):
+            return spelling
+        text = str(spelling).strip().lower()
+        match = _SPELLING.fullmatch(text)
+        if match is None or text.startswith("compute_"):
+            raise UnknownArchitectureError(
+                f"{spelling!r} is not an architecture that gives machine code",
+                "name a real one, such as sm_80, sm_90, sm_90a or sm_120",
+            )
+        return cls(int(match[1]), int(match[2]), match[3])
+
+    @property
+    def number(self) -> int:
+        """The number in the name: 90 for ``sm_90a``."""
+        return 10 * self.major + self.minor
+
+    def __str__(self) -> str:
+        return f"sm_{self.number}{self.suffix}"
+
+    def runs_on(self, major: int, minor: int) -> bool:
+        """Whether a cubin for this target runs on a GPU of compute capability major.minor.
+
+        A cubin runs on its own major version, from its own minor version on; an ``a`` target on
+        exactly its own compute capability (CUDA C++ Programming Guide, "Binary Compatibility" and
+        "Architecture-specific features"). An ``f`` target runs on its family, which shares the
+        major version.
+        """
+        if self.suffix == "a":
+            return (self.major, self.minor) == (major, minor)
+        return self.major == major and self.minor <= minor

@@ -1,0 +1,72 @@
+"""Samples of a time to a result: median, quartiles, and whether it has settled."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Timing", "differs", "relative_uncertainty", "summarise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The time of one launch.
+
+    ``cache`` is ``"hot"`` (back-to-back launches) or ``"cold"`` (the L2 overwritten before each).
+    ``settled`` tells whether the noise estimate fell below the limit before the time was up.
+    ``clock_mhz`` is the median SM clock seen while the samples ran, None where it is not readable.
+    """
+
+    median_us: float
+    q1_us: float
+    q3_us: float
+    samples: int
+    launches_per_sample: int
+    cache: str
+    settled: bool
+    clock_mhz: int | None = None
+
+    @property
+    def relative_uncertainty(self) -> float:
+        """An estimate of the median's relative standard error."""
+        return _uncertainty(self.q1_us, self.median_us, self.q3_us, self.samples)
+
+
+def relative_uncertainty(samples: Sequence[float]) -> float:
+    """Estimate the relative standard error of the samples' median; infinite below 4 samples."""
+    if len(samples) < 4:
+        return float("inf")
+    q1, median, q3 = statistics.quantiles(samples, n=4, method="inclusive")
+    return _uncertainty(q1, median, q3, len(samples))
+
+
+def _uncertainty(q1: float, median: float, q3: float, samples: int) -> float:
+    """From the quartiles, which the few long samples that every GPU shows hardly move.
+
+    A normal distribution's interquartile range is 1.349 deviations wide, and its median's standard
+    error 1.253 times its mean's.
+    """
+    if not median:
+        return float("inf")
+    return (q3 - q1) / 1.349 * 1.253 / median / math.sqrt(samples)
+
+
+def summarise(
+    samples_us: Sequence[float],
+    *,
+    launches_per_sample: int,
+    cache: str,
+    settled: bool,
+    clocks_mhz: Sequence[int] = (),
+) -> Timing:
+    """Turn the samples (microseconds per launch, at least two) into a :class:`Timing`."""
+    q1, median, q3 = statistics.quantiles(samples_us, n=4, method="inclusive")
+    clock = round(statistics.median(clocks_mhz)) if clocks_mhz else None
+    return Timing(median, q1, q3, len(samples_us), launches_per_sample, cache, settled, clock)
+
+
+def differs(one: Timing, other: Timing) -> bool:
+    """Whether two timings differ: their interquartile ranges do not overlap."""
+    return one.q3_us < other.q1_us or other.q3_us < one.q1_us

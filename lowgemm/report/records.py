@@ -1,0 +1,159 @@
+"""One record per rung and architecture: what was compiled, checked and measured, and where from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lowgemm.errors import MeasurementError
+
+__all__ = [
+    "LadderReport",
+    "LadderRow",
+    "Provenance",
+    "by_architecture",
+    "read_report",
+    "write_report",
+]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRow:
+    """A rung on an architecture.
+
+    Static (from the compiler): ``registers`` to ``spill_load_bytes``. Computed by the rules of the
+    architecture: ``occupancy`` (resident warps over the most possible), ``blocks_per_sm`` and
+    ``occupancy_limiter``. Measured, None where they were not: the rest. A rate is never given for a
+    kernel whose result was not found right.
+    """
+
+    rung: str
+    idea: str
+    arch: str
+    kernel: str
+    block_tile: tuple[int, int, int]
+    thread_tile: tuple[int, int]
+    threads: int
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    occupancy: float
+    blocks_per_sm: int
+    occupancy_limiter: str
+    problem: str | None = None
+    correct: bool | None = None
+    check: str | None = None
+    error_over_bound: float | None = None
+    time_us: float | None = None
+    time_q1_us: float | None = None
+    time_q3_us: float | None = None
+    samples: int | None = None
+    settled: bool | None = None
+    tflops: float | None = None
+    ratio_to_cublas: float | None = None
+    ratio_to_ex3: float | None = None
+    ratio_to_previous: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the measured numbers come from. ``cache`` is ``"hot"`` or ``"cold"``."""
+
+    date: str
+    command: str
+    lowgemm: str
+    nvrtc: str
+    gpu: str
+    compute_capability: str
+    multiprocessors: int
+    driver: str | None
+    driver_cuda: str
+    clock_mhz: int | None
+    cache: str
+    cublas: str | None = None
+    cublas_kernels: tuple[str, ...] = ()
+    cublas_time_us: float | None = None
+    cublas_tflops: float | None = None
+    cublas_correct: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LadderReport:
+    """The rows of a ladder; ``provenance`` is None where nothing ran.
+
+    ``unmeasured`` says why the measured fields are empty, where they are.
+    """
+
+    rows: tuple[LadderRow, ...]
+    provenance: Provenance | None = None
+    unmeasured: str | None = None
+
+    def rows_as_json(self) -> list[dict[str, Any]]:
+        """The rows as plain data, a dict each."""
+        return [asdict(row) for row in self.rows]
+
+
+def write_report(report: LadderReport, path: Path) -> None:
+    """Write a report with its provenance as JSON.
+
+    Raises
+    ------
+    MeasurementError
+        The report holds no measurement.
+    """
+    if report.provenance is None:
+        raise MeasurementError(
+            f"there is nothing measured to write to {path}",
+            report.unmeasured or "run the ladder on a GPU",
+        )
+    data = {
+        "schema": SCHEMA,
+        "provenance": asdict(report.provenance),
+        "rows": report.rows_as_json(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+
+
+def read_report(path: Path) -> LadderReport:
+    """Read a report that :func:`write_report` wrote.
+
+    Raises
+    ------
+    MeasurementError
+        The file is not there or holds something else.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] != SCHEMA:
+            raise MeasurementError(
+                f"{path} has schema {data['schema']}, this version reads {SCHEMA}",
+                "measure again with this version",
+            )
+        return LadderReport(
+            tuple(LadderRow(**_tuples(row)) for row in data["rows"]),
+            Provenance(**_tuples(data["provenance"])),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MeasurementError(
+            f"{path} is no ladder report: {error!r}", "write one with lowgemm ladder --output FILE"
+        ) from error
+
+
+def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+
+
+def by_architecture(rows: Iterable[LadderRow]) -> dict[str, Sequence[LadderRow]]:
+    """Group rows by architecture, in the order of their first appearance."""
+    groups: dict[str, list[LadderRow]] = {}
+    for row in rows:
+        groups.setdefault(row.arch, []).append(row)
+    return dict(groups)

@@ -1,0 +1,1 @@
+"""What puts kernels, devices and timers together: the ladder, its verification, its peers."""

@@ -1,0 +1,256 @@
+"""The ladder: compile every rung, and on a GPU check and time each beside cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lowgemm.compiler import Build, CompiledKernel
+from lowgemm.device import Gpu
+from lowgemm.device.clock import SmClock
+from lowgemm.device.stream import DeviceStream
+from lowgemm.errors import ToolNotFoundError
+from lowgemm.gemm import (
+    CheckResult,
+    GemmProblem,
+    Operands,
+    Reference,
+    Rung,
+    RungKernel,
+    compile_rung,
+    exact_operands,
+    ladder,
+    poisoned,
+    random_operands,
+    rung,
+)
+from lowgemm.hardware import Architecture, Occupancy, capability, occupancy
+from lowgemm.measure import TimerSettings, Timing, measure
+from lowgemm.runtime import Array, PreparedLaunch
+from lowgemm.studies.peers import CublasSgemm, PeerIdentity
+
+__all__ = ["CompiledRung", "LadderRun", "PeerRun", "Progress", "compile_ladder", "run_ladder"]
+
+#: Told what is being done, how many steps are done, and how many there are.
+Progress = Callable[[str, int, int], None]
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """No progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRung:
+    """A rung's build for one architecture, and what it says of the instance for aligned rows."""
+
+    rung: Rung
+    arch: Architecture
+    build: Build
+    kernel: CompiledKernel
+    occupancy: Occupancy
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRun:
+    """cuBLAS in the same run: what it is, whether it was right, how fast."""
+
+    identity: PeerIdentity
+    check: CheckResult
+    timing: Timing | None
+
+
+@dataclass(frozen=True, slots=True)
+class LadderRun:
+    """What a GPU said of the rungs: by the rung's name, a check and, where right, a timing.
+
+    ``no_peer`` says why there is no peer, where there is none.
+    """
+
+    problem: GemmProblem
+    checks: Mapping[str, CheckResult]
+    timings: Mapping[str, Timing]
+    peer: PeerRun | None
+    no_peer: str | None
+    clock_mhz: int | None
+
+
+def compile_ladder(
+    archs: Sequence[Architecture | str],
+    names: Sequence[str] = (),
+    *,
+    progress: Progress = _silent,
+) -> tuple[CompiledRung, ...]:
+    """Compile rungs for architectures.
+
+    Parameters
+    ----------
+    archs
+        The architectures.
+    names
+        The rungs; all of them if empty.
+    progress
+        Told after each compilation.
+
+    Raises
+    ------
+    UnknownRungError, UnknownArchitectureError, CompilationError, ToolNotFoundError
+        As the names say.
+    """
+    work: list[tuple[Rung, Architecture]] = []
+    for spelling in archs:
+        arch = Architecture.parse(spelling)
+        chosen = [rung(name, arch) for name in names] if names else ladder(arch)
+        work += [(item, arch) for item in chosen]
+    results = []
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for done, compiled in enumerate(pool.map(_compile, work), start=1):
+            results.append(compiled)
+            progress(f"compiled {compiled.rung.name} for {compiled.arch}", done, len(work))
+    return tuple(results)
+
+
+def _compile(item: tuple[Rung, Architecture]) -> CompiledRung:
+    chosen, arch = item
+    build = compile_rung(chosen, arch)
+    kernel = build.kernel(chosen.instance(aligned=True))
+    fits = occupancy(
+        capability(arch.major, arch.minor),
+        threads=chosen.threads,
+        registers=kernel.resources.registers,
+        shared_bytes=kernel.resources.shared_bytes,
+        barriers=kernel.resources.barriers,
+    )
+    return CompiledRung(chosen, arch, build, kernel, fits)
+
+
+def run_ladder(
+    gpu: Gpu,
+    compiled: Sequence[CompiledRung],
+    problem: GemmProblem,
+    *,
+    cold: bool = False,
+    settings: TimerSettings | None = None,
+    progress: Progress = _silent,
+) -> LadderRun:
+    """Check and time rungs on a GPU, interleaved with cuBLAS.
+
+    Parameters
+    ----------
+    gpu
+        The GPU.
+    compiled
+        The rungs, compiled for its architecture.
+    problem
+        The sizes.
+    cold
+        Overwrite the L2 before each sample.
+
+    Raises
+    ------
+    KernelFaultError
+        A rung faulted.
+    DriverError
+        The GPU's memory does not hold the operands, for example.
+    """
+    stream = gpu.stream()
+    bench = _Bench(gpu, stream, problem)
+    launches = {
+        item.rung.name: bench.prepare(RungKernel(gpu, item.rung, item.build)) for item in compiled
+    }
+    peer, no_peer = _peer(gpu, stream)
+    calls: dict[str, Callable[[], object]] = dict(launches)
+    peer_call = None
+    if peer is not None:
+        peer_call = calls["cuBLAS"] = peer.prepare(problem, bench.a, bench.b, bench.c)
+    checks = bench.check(calls, progress)
+    right = {name: call for name, call in calls.items() if checks[name].passed}
+    clock = SmClock(gpu)
+    progress("timing", len(calls), len(calls) + 1)
+    timings = (
+        measure(
+            right,
+            stream=stream,
+            new_event=gpu.event,
+            flush=bench.flush if cold else None,
+            read_clock_mhz=clock.read_mhz,
+            settings=settings,
+        )
+        if right
+        else {}
+    )
+    progress("timed", len(calls) + 1, len(calls) + 1)
+    peer_run = None
+    if peer is not None and peer_call is not None:
+        identity = peer.identify(peer_call)
+        peer_run = PeerRun(identity, checks.pop("cuBLAS"), timings.pop("cuBLAS", None))
+        peer.close()
+    clocks = [t.clock_mhz for t in timings.values() if t.clock_mhz is not None]
+    return LadderRun(problem, checks, timings, peer_run, no_peer, clocks[0] if clocks else None)
+
+
+def _peer(gpu: Gpu, stream: DeviceStream) -> tuple[CublasSgemm | None, str | None]:
+    try:
+        return CublasSgemm(gpu, stream), None
+    except ToolNotFoundError as error:
+        return None, str(error)
+
+
+class _Bench:
+    """Operands on the GPU and the reference for them."""
+
+    def __init__(self, gpu: Gpu, stream: DeviceStream, problem: GemmProblem) -> None:
+        self.gpu = gpu
+        self.stream = stream
+        self.problem = problem
+        self.a: Array = gpu.empty(problem.a_elements)
+        self.b: Array = gpu.empty(problem.b_elements)
+        self.c: Array = gpu.empty(problem.c_elements)
+        self._flush_buffer: Array | None = None
+
+    def prepare(self, kernel: RungKernel) -> PreparedLaunch:
+        return kernel.prepare(self.problem, self.a, self.b, self.c, stream=self.stream)
+
+    def check(
+        self, calls: Mapping[str, Callable[[], object]], progress: Progress
+    ) -> dict[str, CheckResult]:
+        """Each call on exact data, then on random data, which stays for the timing."""
+        results: dict[str, CheckResult] = {}
+        for operands in self._operand_sets():
+            reference = Reference(self.problem, operands)
+            upload_operands(self.problem, operands, self.a, self.b)
+            for done, (name, call) in enumerate(calls.items(), start=1):
+                earlier = results.get(name)
+                if earlier is None or earlier.passed:
+                    results[name] = self._check_one(reference, call)
+                progress(f"checked {name}", done, len(calls) + 1)
+        return results
+
+    def _operand_sets(self) -> Iterator[Operands]:
+        exact = exact_operands(self.problem)
+        if exact.exact:
+            yield exact
+        yield random_operands(self.problem)
+
+    def _check_one(self, reference: Reference, call: Callable[[], object]) -> CheckResult:
+        self.c.upload(poisoned(self.problem.c_elements))
+        call()
+        self.stream.synchronize()
+        return reference.check(self.c.download())
+
+    def flush(self) -> None:
+        """Overwrite as much memory as the L2 holds, on the stream."""
+        if self._flush_buffer is None:
+            self._flush_buffer = self.gpu.empty(self.gpu.attributes.l2_bytes, "uint8")
+        self._flush_buffer.fill_bytes(0, stream=self.stream)
+
+
+def upload_operands(problem: GemmProblem, operands: Operands, a: Array, b: Array) -> None:
+    """Lay operands out with the problem's leading dimensions; what lies in the gaps is NaN."""
+    import numpy as np
+
+    for array, matrix, ld in ((a, operands.a, problem.lda), (b, operands.b, problem.ldb)):
+        rows, columns = matrix.shape
+        flat = np.full((rows - 1) * ld + columns, np.nan, dtype=np.float32)
+        np.lib.stride_tricks.as_strided(flat, matrix.shape, (ld * 4, 4))[...] = matrix
+        array.upload(flat)

@@ -1,0 +1,221 @@
+"""The ladder as a table: for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lowgemm.report import LadderReport, LadderRow, Provenance, by_architecture
+
+__all__ = ["ladder_markdown", "ladder_view"]
+
+_BAR_CELLS = 16
+_GAP_CELLS = 3  # a padding cell on either side and the divider
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_NONE = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the ladder; in a narrow terminal those with the highest ``rank`` go first."""
+
+    header: str
+    cell: Callable[[LadderRow], str | Text]
+    rank: int = 0
+    justify: Literal["left", "center", "right"] = "right"
+    style: str = ""
+
+
+def ladder_view(report: LadderReport, width: int = 200) -> RenderableType:
+    """A table per architecture, at most ``width`` characters wide, and what the numbers are."""
+    tables = [
+        _table(arch, rows, report, width) for arch, rows in by_architecture(report.rows).items()
+    ]
+    return Group(*tables, _footer(report))
+
+
+def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: int) -> Table:
+    measured = any(row.correct is not None for row in rows)
+    provenance = report.provenance if measured else None
+    all_rows = [*rows, _peer_row(rows[0], provenance)] if provenance else list(rows)
+    rates = [row.tflops or 0.0 for row in all_rows if row is not None]
+    columns = _STATIC + (_measured_columns(rates) if measured else _UNMEASURED)
+    table = Table(
+        title=_title(arch, rows, provenance),
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        title_justify="left",
+        header_style="bold",
+        pad_edge=False,
+    )
+    shown = _fitting(columns, [row for row in all_rows if row is not None], width)
+    for column in shown:
+        table.add_column(column.header, justify=column.justify, style=column.style, no_wrap=True)
+    for row in all_rows:
+        if row is None:
+            continue
+        if row.rung == _PEER:
+            table.add_section()
+        table.add_row(*(c.cell(row) for c in shown), style="dim" if row.rung == _PEER else "")
+    return table
+
+
+def _fitting(
+    columns: Sequence[_Column], rows: Sequence[LadderRow], width: int
+) -> Sequence[_Column]:
+    def size(column: _Column) -> int:
+        cells = (cell_len(str(column.cell(row))) for row in rows)
+        return max(cell_len(column.header), *cells) + _GAP_CELLS
+
+    kept = list(columns)
+    while sum(map(size, kept)) > width and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+    return kept
+
+
+def _title(arch: str, rows: Sequence[LadderRow], provenance: Provenance | None) -> str:
+    if provenance is None:
+        return f"FP32 GEMM ladder, compiled for {arch}"
+    problem = next((row.problem for row in rows if row.problem), "")
+    return f"FP32 GEMM ladder on {provenance.gpu} ({arch}), {problem}"
+
+
+def _peer_row(like: LadderRow, p: Provenance) -> LadderRow | None:
+    """cuBLAS as one more row of the table."""
+    if p.cublas is None:
+        return None
+    empty = dict.fromkeys(_STATIC_NUMBERS, 0)
+    return replace(
+        like,
+        **empty,  # type: ignore[arg-type]
+        rung=_PEER,
+        idea=f"cuBLAS {p.cublas}",
+        correct=p.cublas_correct,
+        time_us=p.cublas_time_us,
+        tflops=p.cublas_tflops,
+        ratio_to_cublas=1.0,
+        ratio_to_ex3=None,
+        ratio_to_previous=None,
+    )
+
+
+def _static(cell: Callable[[LadderRow], str | Text]) -> Callable[[LadderRow], str | Text]:
+    """What is known of the rungs alone; empty for the peer."""
+    return lambda row: "" if row.rung == _PEER else cell(row)
+
+
+def _shared(row: LadderRow) -> str:
+    return f"{row.shared_bytes / 1024:g} KiB" if row.shared_bytes else "0"
+
+
+def _spills(row: LadderRow) -> str | Text:
+    spills = row.spill_store_bytes + row.spill_load_bytes
+    return Text(f"{spills} B", style="red") if spills else "0"
+
+
+_PEER = "cuBLAS"
+_STATIC_NUMBERS = ("registers", "shared_bytes", "spill_store_bytes", "spill_load_bytes")
+_STATIC = (
+    _Column("rung", lambda row: row.rung, justify="left", style="cyan"),
+    _Column("idea", lambda row: row.idea, rank=5, justify="left"),
+    _Column(
+        "tile",
+        _static(lambda row: "x".join(map(str, row.block_tile))),
+        rank=6,
+        justify="left",
+    ),
+    _Column("thread", _static(lambda row: "x".join(map(str, row.thread_tile))), rank=7),
+    _Column("regs", _static(lambda row: str(row.registers))),
+    _Column("shared", _static(_shared), rank=1),
+    _Column("spills", _static(_spills), rank=2),
+    _Column("occup.", _static(lambda row: f"{100 * row.occupancy:.0f} %"), rank=3),
+)
+_UNMEASURED = tuple(
+    _Column(name, lambda row: _NONE, style="dim") for name in ("ms", "TFLOP/s", "/ cuBLAS")
+)
+
+
+def _measured_columns(rates: Sequence[float]) -> tuple[_Column, ...]:
+    scale = max(rates, default=0.0)
+
+    def right(row: LadderRow) -> Text:
+        if row.correct is None:
+            return Text(_NONE)
+        return Text("yes", style="green") if row.correct else Text("NO", style="bold red")
+
+    return (
+        _Column("right", right, justify="center"),
+        _Column("ms", lambda row: _NONE if row.time_us is None else f"{row.time_us / 1e3:.3f}"),
+        _Column("TFLOP/s", lambda row: _NONE if row.tflops is None else f"{row.tflops:.1f}"),
+        _Column("", lambda row: _bar(row.tflops, scale), rank=8, justify="left", style="green"),
+        _Column("/ ex3", lambda row: _ratio(row.ratio_to_ex3), rank=4),
+        _Column("/ before", lambda row: _ratio(row.ratio_to_previous), rank=9),
+        _Column("/ cuBLAS", lambda row: _ratio(row.ratio_to_cublas)),
+    )
+
+
+def _ratio(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.2f}"
+
+
+def _bar(value: float | None, scale: float) -> str:
+    if not scale or value is None:
+        return ""
+    eighths = round(8 * _BAR_CELLS * value / scale)
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
+
+
+def _footer(report: LadderReport) -> Text:
+    lines = []
+    if report.provenance is not None:
+        lines += _provenance_lines(report.provenance)
+        lines += [
+            f"{row.rung}: {row.check}" for row in report.rows if row.correct is False and row.check
+        ]
+    if report.unmeasured:
+        lines.append(f"not measured: {report.unmeasured}")
+    return Text("\n".join(lines), style="dim")
+
+
+def _provenance_lines(p: Provenance) -> list[str]:
+    driver = f"driver {p.driver}, " if p.driver else ""
+    clock = f"{p.clock_mhz} MHz" if p.clock_mhz else "clock not readable"
+    lines = [
+        f"{p.gpu}, {driver}CUDA {p.driver_cuda}, {clock}; NVRTC {p.nvrtc}; {p.cache} L2, random "
+        f"data, medians, interleaved; {p.date}",
+    ]
+    if p.cublas:
+        lines.append(f"cuBLAS {p.cublas}, TF32 off: {', '.join(p.cublas_kernels)}")
+    else:
+        lines.append("no cuBLAS found: lowgemm doctor says how to get it")
+    return lines
+
+
+def ladder_markdown(report: LadderReport) -> str:
+    """The measured ladder as a Markdown table with its provenance below."""
+    head = "| rung | idea | registers | shared | occupancy | ms | TFLOP/s | / ex3 | / cuBLAS |"
+    lines = [head, "|---|---|--:|--:|--:|--:|--:|--:|--:|"]
+    for row in report.rows:
+        rate = _NONE if row.tflops is None else f"{row.tflops:.1f}"
+        time_ms = _NONE if row.time_us is None else f"{row.time_us / 1e3:.2f}"
+        lines.append(
+            f"| {row.rung} | {row.idea} | {row.registers} | {row.shared_bytes / 1024:g} KiB | "
+            f"{100 * row.occupancy:.0f} % | {time_ms} | {rate} | {_ratio(row.ratio_to_ex3)} | "
+            f"{_ratio(row.ratio_to_cublas)} |"
+        )
+    p = report.provenance
+    if p is not None:
+        if p.cublas_tflops and p.cublas_time_us:
+            lines.append(
+                f"| cuBLAS | {p.cublas} | | | | {p.cublas_time_us / 1e3:.2f} | "
+                f"{p.cublas_tflops:.1f} | | 1.00 |"
+            )
+        lines += ["", *(f"{line}  " for line in _provenance_lines(p)), f"Command: `{p.command}`"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,72 @@
+"""Small tables: the toolchain, builds, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from lowgemm.compiler import Build
+from lowgemm.studies.doctor import Finding
+
+__all__ = ["builds_table", "doctor_table", "verdict_table"]
+
+
+def _plain_table(title: str = "") -> Table:
+    return Table(
+        title=title or None,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        pad_edge=False,
+    )
+
+
+def doctor_table(findings: Iterable[Finding]) -> Table:
+    """What was found, and how to get what was not."""
+    table = _plain_table()
+    for name in ("component", "", "version", "where", "needed for"):
+        table.add_column(name, overflow="fold")
+    for item in findings:
+        if item.found:
+            mark = Text("found", style="green")
+            where = item.where
+        else:
+            mark = Text("missing", style="bold red" if item.required else "yellow")
+            where = f"{item.where}\n{item.remedy}" if item.remedy else item.where
+        table.add_row(item.component, mark, item.version, where, item.needed_for)
+    return table
+
+
+def builds_table(builds: Sequence[Build]) -> Table:
+    """Kernels and their resources, one line a kernel and architecture."""
+    table = _plain_table()
+    table.add_column("kernel", style="cyan", overflow="fold")
+    table.add_column("arch")
+    for name in ("registers", "shared B", "stack B", "spill st B", "spill ld B", "barriers"):
+        table.add_column(name, justify="right")
+    for build in builds:
+        for kernel in build.kernels:
+            r = kernel.resources
+            table.add_row(
+                kernel.display_name,
+                str(build.arch),
+                *(str(r.registers), str(r.shared_bytes), str(r.stack_bytes)),
+                *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
+            )
+    return table
+
+
+def verdict_table(results: Sequence[tuple[str, int, int, str]]) -> Table:
+    """Rungs with their passed and tried checks and the first failure."""
+    table = _plain_table()
+    table.add_column("rung", style="cyan")
+    table.add_column("passed", justify="right")
+    table.add_column("first failure", overflow="fold")
+    for rung, passed, tried, failure in results:
+        count = f"{passed} of {tried}"
+        table.add_row(rung, Text(count, style="green" if passed == tried else "bold red"), failure)
+    return table

@@ -1,0 +1,36 @@
+"""Fixtures that every test file shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from lowgemm.device import Gpu
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests compile into a cache of their own: the user's neither helps nor suffers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOWGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("LOWGEMM_CACHE", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Iterator[Gpu]:
+    """The first GPU; without one the test is skipped with the reason."""
+    from lowgemm.device import Gpu
+    from lowgemm.errors import LowgemmError
+
+    try:
+        device = Gpu()
+    except LowgemmError as error:
+        pytest.skip(f"no GPU: {error.what.partition(':')[0]}")
+    if device.capability < (8, 0):
+        pytest.skip(f"{device.name} is {device.architecture}; sm_80 or later is needed")
+    yield device
+    device.close()

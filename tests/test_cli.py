@@ -1,0 +1,183 @@
+"""The command line as a user meets it, in a process of its own, with no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lowgemm.device import gpu_available
+from lowgemm.gemm import RUNG_NAMES, kernel_directory
+
+SAXPY = """
+extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += a * x[i];
+}
+template <int N> __global__ void scale(float* x) { x[threadIdx.x] *= N; }
+"""
+
+without_gpu = pytest.mark.skipif(gpu_available(), reason="there is a GPU here")
+
+
+def lowgemm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m lowgemm`` with its output in pipes."""
+    root = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", "lowgemm", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+
+
+@pytest.fixture
+def saxpy(tmp_path: Path) -> Path:
+    path = tmp_path / "saxpy.cu"
+    path.write_text(SAXPY, encoding="utf-8")
+    return path
+
+
+def test_help_lists_the_verbs() -> None:
+    """`lowgemm --help` names every command."""
+    done = lowgemm("--help")
+    assert done.returncode == 0
+    for verb in ("doctor", "compile", "verify", "bench", "ladder"):
+        assert verb in done.stdout
+
+
+def test_version_is_printed() -> None:
+    """`lowgemm --version` is the package's version."""
+    assert lowgemm("--version").stdout.strip() == "0.1.0"
+
+
+def test_doctor_finds_the_toolchain() -> None:
+    """With the wheels installed all that is required is found; the exit status says so."""
+    done = lowgemm("doctor", "--json")
+    assert done.returncode == 0, done.stdout
+    findings = {item["component"]: item for item in json.loads(done.stdout)}
+    for component in ("NVRTC", "cuobjdump", "nvdisasm", "kernels"):
+        assert findings[component]["found"]
+        assert findings[component]["version"]
+
+
+@without_gpu
+def test_doctor_says_how_to_get_what_is_missing() -> None:
+    """A missing driver is listed with its remedy and is no failure."""
+    done = lowgemm("doctor")
+    assert done.returncode == 0
+    assert "missing" in done.stdout
+    assert "install the NVIDIA driver" in done.stdout
+
+
+def test_compile_shows_each_kernel(saxpy: Path) -> None:
+    """Registers, shared memory and spills a kernel and architecture; parameters in the JSON."""
+    done = lowgemm(
+        "compile", str(saxpy), "--arch", "sm_80", "--arch", "sm_90", "-k", "scale<3>", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [(r["kernel"], r["arch"]) for r in rows].count(("saxpy", "sm_90")) == 1
+    assert {r["kernel"] for r in rows} == {"saxpy", "scale<3>"}
+    row = next(r for r in rows if r["kernel"] == "saxpy")
+    assert row["registers"] > 0
+    assert [p["size_bytes"] for p in row["parameters"]] == [4, 4, 8, 8]
+
+
+def test_compile_writes_cubin_and_ptx(saxpy: Path, tmp_path: Path) -> None:
+    """The cubin is an ELF file and the PTX is for the architecture asked for."""
+    cubin, ptx = tmp_path / "k.cubin", tmp_path / "k.ptx"
+    done = lowgemm("compile", str(saxpy), "-a", "sm_86", "--cubin", str(cubin), "--ptx", str(ptx))
+    assert done.returncode == 0, done.stderr
+    assert cubin.read_bytes()[:4] == b"\x7fELF"
+    assert ".target sm_86" in ptx.read_text(encoding="utf-8")
+
+
+def test_defines_and_log(tmp_path: Path) -> None:
+    """-D reaches the compiler, and --log prints what ptxas said."""
+    source = tmp_path / "d.cu"
+    source.write_text(
+        "#if VALUE != 7 || !defined(FLAG)\n#error wrong\n#endif\n"
+        'extern "C" __global__ void k(int* x) { *x = VALUE; }\n',
+        encoding="utf-8",
+    )
+    done = lowgemm("compile", str(source), "-a", "90", "-D", "VALUE=7", "-D", "FLAG", "--log")
+    assert done.returncode == 0, done.stderr
+    assert "ptxas info" in done.stdout
+    assert lowgemm("compile", str(source), "-a", "90", "-D", "VALUE=8").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("compile", "missing.cu", "-a", "sm_90"), "missing.cu"),
+        (("compile", "{broken}", "-a", "sm_90"), "broken.cu(2): error"),
+        (("compile", "{broken}", "-a", "compute_90"), "compute_90"),
+        (("ladder", "ex99", "--no-run"), "ex3, ex4_16"),
+        (("ladder", "--arch", "sm_70", "--no-run"), "sm_70"),
+        (("ladder", "--size", "0"), "between 1 and"),
+        (("bench", "--size", "12y"), "12y"),
+    ],
+)
+def test_errors_are_a_message_and_a_status(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    """A mistake gives exit status 1 and says on stderr what, which value, and what to do."""
+    broken = tmp_path / "broken.cu"
+    broken.write_text("__global__ void k() {\n  no such thing;\n}\n", encoding="utf-8")
+    done = lowgemm(*(a.format(broken=broken) for a in arguments))
+    if said == "12y" and not gpu_available():
+        said = "driver"  # Without a GPU that is what comes first.
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@without_gpu
+@pytest.mark.parametrize("verb", ["verify", "bench"])
+def test_what_needs_a_gpu_says_so(verb: str) -> None:
+    """Without a driver the commands that only run end with the reason and the remedy."""
+    done = lowgemm(verb)
+    assert done.returncode == 1
+    assert "driver cannot be loaded" in done.stderr
+    assert "remedy" in done.stderr
+
+
+def test_ladder_json_has_a_row_a_rung_and_architecture() -> None:
+    """The promised fields are there; nothing measured means null, not zero."""
+    done = lowgemm("ladder", "--no-run", "-a", "sm_80", "-a", "sm_120", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [(r["arch"], r["rung"]) for r in rows] == [
+        (arch, name) for arch in ("sm_80", "sm_120") for name in RUNG_NAMES
+    ]
+    for row in rows:
+        assert row["registers"] > 0
+        assert 0 < row["occupancy"] <= 1
+        for field in ("correct", "time_us", "tflops", "ratio_to_cublas"):
+            assert row[field] is None
+
+
+def test_a_pipe_gets_no_colour_and_whole_lines() -> None:
+    """In a pipe there are no escape codes and nothing is cut."""
+    done = lowgemm("ladder", "--no-run", "-a", "sm_90")
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "…" not in done.stdout
+    assert "not measured: --no-run was given" in done.stdout
+    for name in RUNG_NAMES:
+        assert name in done.stdout
+
+
+def test_the_kernels_are_found_from_any_folder(tmp_path: Path) -> None:
+    """The ladder works wherever it is called from."""
+    assert lowgemm("ladder", "ex3", "--no-run", "-a", "90", cwd=tmp_path).returncode == 0
+    assert kernel_directory().is_absolute()

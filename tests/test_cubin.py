@@ -1,0 +1,188 @@
+"""Reading cubins, sound and damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lowgemm.binary import read_cubin
+from lowgemm.compiler import Build, compile_source
+from lowgemm.errors import CubinError
+from lowgemm.hardware import Architecture
+
+SOURCE = """
+struct Odd { char c[3]; };
+struct Empty {};
+struct Big { char c[5000]; };
+extern "C" __global__ void __launch_bounds__(256) plain(float* p, int n, Odd q, double d, Empty e)
+{
+    __shared__ float s[67];
+    s[threadIdx.x % 67] = p[n];
+    __syncthreads();
+    p[threadIdx.x] = s[66 - threadIdx.x % 67] * q.c[n] + d;
+}
+namespace deep { template <class T> __global__ void inner(T* p, Big big) { p[0] = big.c[p[1]]; } }
+extern "C" __global__ void stack(float* p, int n)
+{
+    float a[300], sum = 0;
+#pragma unroll 1
+    for (int i = 0; i < 300; i++) a[i] = p[i * n];
+#pragma unroll 1
+    for (int i = 0; i < 300; i++) sum += a[(i * n) % 300];
+    p[0] = sum;
+}
+extern "C" __global__ void dynamic(float* p)
+{
+    extern __shared__ float d[];
+    d[threadIdx.x] = p[0];
+    __syncthreads();
+    p[0] = d[3];
+}
+#if __CUDA_ARCH__ >= 900
+extern "C" __global__ void __cluster_dims__(2, 1, 1) cluster(float* p) { p[0] = 1; }
+extern "C" __global__ void __launch_bounds__(128, 1, 4) rank(float* p) { p[0] = 1; }
+extern "C" __global__ void __block_size__((32, 4, 2), (2, 2, 1)) block(float* p) { p[0] = 1; }
+#endif
+"""
+ARCHS = ["75", "80", "89", "90", "90a", "100", "100a", "120", "120a"]
+
+
+def _compile(arch: str) -> Build:
+    return compile_source(SOURCE, arch=arch, name_expressions=("deep::inner<int>",))
+
+
+@pytest.fixture(scope="module")
+def build() -> Build:
+    return _compile("90")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_architecture_registers_and_shared_memory(arch: str) -> None:
+    """On each architecture the cubin's figures are those that ptxas reported."""
+    build = _compile(arch)
+    cubin = read_cubin(build.cubin)
+    assert cubin.arch == Architecture.parse(arch)
+    assert {k.name for k in cubin.kernels} == {k.name for k in build.kernels}
+    for kernel in build.kernels:
+        assert kernel.signature.registers == kernel.resources.registers > 0
+        assert kernel.signature.shared_bytes == kernel.resources.shared_bytes
+        assert kernel.signature.stack_bytes == kernel.resources.stack_bytes
+    assert build.kernel("plain").signature.shared_bytes in (67 * 4, 68 * 4)  # ptxas rounds up
+    assert build.kernel("dynamic").signature.shared_bytes == 0
+    assert build.kernel("stack").signature.stack_bytes >= 1200
+
+
+def test_a_family_target_reads_as_the_plain_one() -> None:
+    """A cubin for sm_100f does not say so: it reads as sm_100, while the build keeps the suffix."""
+    build = _compile("100f")
+    assert str(read_cubin(build.cubin).arch) == "sm_100"
+    assert str(build.arch) == "sm_100f"
+
+
+def test_parameters_have_offset_and_size(build: Build) -> None:
+    """Each parameter's place is known, odd and empty structs included."""
+    parameters = build.kernel("plain").signature.parameters
+    assert [(p.offset_bytes, p.size_bytes) for p in parameters] == [
+        (0, 8),
+        (8, 4),
+        (12, 3),
+        (16, 8),
+        (24, 1),
+    ]
+    big = build.kernel("deep::inner<int>").signature.parameters
+    assert [(p.offset_bytes, p.size_bytes) for p in big] == [(0, 8), (8, 5000)]
+    assert big[1].type_name == "Big"
+
+
+def test_launch_limits(build: Build) -> None:
+    """Launch bounds, required blocks and clusters are read."""
+    assert build.kernel("plain").signature.max_threads == 256
+    assert build.kernel("stack").signature.max_threads is None
+    assert build.kernel("block").signature.required_block == (32, 4, 2)
+    assert build.kernel("cluster").signature.required_cluster == (2, 1, 1)
+    assert build.kernel("rank").signature.max_cluster_blocks == 4
+
+
+def _kernel_names(cubin: bytes) -> list[str]:
+    return [kernel.name for kernel in read_cubin(cubin).kernels]
+
+
+def test_names_with_dots_are_whole() -> None:
+    """A kernel whose name holds dots, as other compilers make, is found under its whole name."""
+    build = compile_source('extern "C" __global__ void aXbXc(int* p) { p[0] = 1; }', arch=90)
+    renamed = build.cubin.replace(b"aXbXc", b"a.b.c")
+    assert _kernel_names(renamed) == ["a.b.c"]
+    assert len(read_cubin(renamed).kernels[0].parameters) == 1
+
+
+def test_the_older_layout_is_read(build: Build) -> None:
+    """ABI version 7, which NVRTC 12 writes up to sm_90, keeps the architecture elsewhere."""
+    old = bytearray(build.cubin)
+    old[8] = 7
+    for flags, name in ((0x5A055A, "sm_90"), (0x5A0D5A, "sm_90a"), (0x500550, "sm_80")):
+        struct.pack_into("<I", old, 48, flags)
+        assert str(read_cubin(bytes(old)).arch) == name
+
+
+def test_nvrtc_12_marks_the_a_suffix_in_the_flags(build: Build) -> None:
+    """ABI version 8 of NVRTC 12 has the suffix in bit 3 of the flags."""
+    marked = bytearray(build.cubin)
+    struct.pack_into("<I", marked, 48, 0x600640A)
+    assert str(read_cubin(bytes(marked)).arch) == "sm_100a"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x7fELF", b"PK\x03\x04" * 100, b"\x7fELF\x02\x01\x01" + b"\0" * 57, b"\xff" * 4096],
+)
+def test_other_files_are_refused(data: bytes) -> None:
+    """What is no cubin gives CubinError, with what is wrong and where."""
+    with pytest.raises(CubinError, match="not a readable cubin"):
+        read_cubin(data)
+
+
+def test_a_host_program_is_refused() -> None:
+    """An ELF file for another machine is named as such."""
+    import sys
+    from pathlib import Path
+
+    with pytest.raises(CubinError, match="not EM_CUDA"):
+        read_cubin(Path(sys.executable).read_bytes())
+
+
+def _read_or_refuse(data: bytes) -> None:
+    with contextlib.suppress(CubinError):
+        read_cubin(data)
+
+
+def test_every_truncation_is_refused_or_read(build: Build) -> None:
+    """A cubin cut off anywhere raises CubinError or nothing."""
+    for length in range(0, len(build.cubin), 97):
+        _read_or_refuse(build.cubin[:length])
+
+
+def test_random_damage_raises_cubin_error_alone(build: Build) -> None:
+    """Bytes overwritten anywhere, structure and code, raise CubinError or nothing."""
+    rng = random.Random(5)
+    header, tail = 64, len(build.cubin) * 2 // 3
+    for round_ in range(600):
+        damaged = bytearray(build.cubin)
+        for _ in range(rng.choice([1, 1, 4, 64])):
+            low, high = [(0, header), (tail, len(damaged)), (0, len(damaged))][round_ % 3]
+            value = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            damaged[rng.randrange(low, high)] = value
+        _read_or_refuse(bytes(damaged))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 63), st.binary(min_size=1, max_size=8))
+def test_damaged_headers_raise_cubin_error_alone(position: int, value: bytes) -> None:
+    """An ELF header with any field overwritten raises CubinError or nothing."""
+    damaged = bytearray(_compile("90").cubin)
+    damaged[position : position + len(value)] = value
+    _read_or_refuse(bytes(damaged))
