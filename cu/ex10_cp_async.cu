@@ -5,7 +5,7 @@
 //           transpose: A stays as it lies, and a thread reads four k-steps of a row as one float4,
 //           as many LDS.128 in all as with A transposed.
 // Tile      As ex8: 128 x 128 x 8, warp 32 x 64, thread 8 x 8, 256 threads; STAGES 3.
-// Shared    STAGES x (128 + 128) x 8 floats = 24 KiB.
+// Shared    STAGES x (128 x 12 + 128 x 8) floats = 30 KiB.
 // Registers 64 accumulators + 8 x 4 of A + 8 of B + addresses: what the prefetch gives back, the
 //           four k-steps of A take.
 // Expected  Bound by the FFMA pipe and the register banks. With two blocks per SM ex9 already hides
@@ -34,13 +34,15 @@ constexpr int WM = 4 * TM, WN = 8 * TN;
 static_assert(BM % WM == 0 && BN % WN == 0, "the block tile must be whole warp tiles of 4TM x 8TN");
 static_assert(STAGES >= 2,
               "one stage is computed while another is copied: STAGES must be 2 or more");
-static_assert(STAGES * (BM + BN) * BK * 4 <= 48 << 10,
+static_assert(STAGES * (BM * (BK + 4) + BN * BK) * 4 <= 48 << 10,
               "the tiles exceed 48 KiB of static shared memory");
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
 static_assert(BK % 4 == 0 && BM * BK % (4 * THREADS) == 0, "BM x BK: a multiple of 4 x threads");
 static_assert(BN % 4 == 0 && BN * BK % (4 * THREADS) == 0, "BN x BK: a multiple of 4 x threads");
 
-using TileA = float[BM][BK];
+// Padded by 4 floats: lanes that read rows 4 apart then meet in different banks.
+constexpr int PITCH = BK + 4;
+using TileA = float[BM][PITCH];
 using TileB = float[BK][BN];
 
 // Four neighbours of a row, from the last valid columns where the row ends: surplus elements are
@@ -82,7 +84,7 @@ __device__ __forceinline__ void copy_tile(TileA& As, TileB& Bs, lowgemm::Origin 
 
 template <bool Vec4>
 __global__ void __launch_bounds__(THREADS, 2) ex10_cp_async(LOWGEMM_GEMM_PARAMETERS) {
-    __shared__ alignas(16) float As[STAGES][BM][BK], Bs[STAGES][BK][BN];
+    __shared__ alignas(16) float As[STAGES][BM][PITCH], Bs[STAGES][BK][BN];
     const auto origin = lowgemm::block_origin<BM, BN>(N);
     const lowgemm::WarpTile<WM, WN, TM, TN, BN / WN> warp(threadIdx.x);
     float acc[TM][TN] = {};

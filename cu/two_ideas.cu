@@ -5,6 +5,7 @@
 //           multiplies what shared memory delivers by its side. The sizes follow from the chip:
 //           64 and 4 where an SM has 64 lanes, 64 and 8 where it has 128.
 // Tile      BM = BN = 64, BK = 16, TM = TN = RT; (64 / RT)^2 threads.
+//           A thread's rows lie SIDE apart, its columns in fours: lanes read neighbours.
 // Shared    2 x 64 x 16 floats = 8 KiB.
 // Expected  Bound by the lanes if throughput were all. No prefetch, no double buffer: other blocks
 //           of the SM fill the time in which one waits for global memory.
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(THREADS) two_ideas(LOWGEMM_GEMM_PARAMETERS) {
             float a[RT], b[RT];
 #pragma unroll
             for (int i = 0; i < RT; ++i)
-                a[i] = As[ty * RT + i][k];
+                a[i] = As[ty + i * SIDE][k];
 #pragma unroll
             for (int j = 0; j < RT; ++j)
                 b[j] = Bs[k][tx * 4 + j / 4 * (4 * SIDE) + j % 4];
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(THREADS) two_ideas(LOWGEMM_GEMM_PARAMETERS) {
     for (int i = 0; i < RT; ++i) {
 #pragma unroll
         for (int j = 0; j < RT; ++j) {
-            const unsigned row = origin.row + ty * RT + i;
+            const unsigned row = origin.row + ty + i * SIDE;
             const unsigned col = origin.col + tx * 4 + j / 4 * (4 * SIDE) + j % 4;
             if (row < M && col < N) C[static_cast<size_t>(row) * ldc + col] = acc[i][j];
         }

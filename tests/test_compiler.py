@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,10 @@ from lowgemm.errors import (
     UnknownArchitectureError,
 )
 from lowgemm.hardware import Architecture
+from lowgemm.toolchain import nvrtc_version
+
+if TYPE_CHECKING:
+    from lowgemm.device import Gpu
 
 ONE = 'extern "C" __global__ void one(float* p, int n) { p[0] = n * VALUE; }\n'
 TEMPLATE = """
@@ -256,3 +261,18 @@ extern "C" __global__ void k(float* p, int n)
     build = compile_source(text, arch=90, options=("--maxrregcount=32",), cache=cache)
     assert build.kernel("k").resources.spill_store_bytes > 0
     assert build.kernel("k").resources.registers <= 32
+
+
+def test_nvrtcs_own_cache_is_off() -> None:
+    """NVRTC's cache (12.9 and later, with a driver) would give a cubin without ptxas's log."""
+    build = compile_source("__global__ void k() {}", arch="sm_90")
+    assert ("--no-cache" in build.options) is (nvrtc_version() >= (12, 9))
+
+
+@pytest.mark.gpu
+def test_a_second_compilation_has_its_log(gpu: Gpu) -> None:
+    """With a driver, too, every compilation gives registers and spills, the second as the first."""
+    text = "__global__ void again(float* x) { x[threadIdx.x] *= 3; }"
+    for _ in range(2):
+        build = compile_source(text, arch=gpu.architecture, cache=None)
+        assert "bytes spill stores" in build.log

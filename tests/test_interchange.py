@@ -141,6 +141,18 @@ def test_dlpack_where_the_interface_cannot() -> None:
     assert as_view(Both()).pointer == 0x7000
 
 
+def test_raw_bytes_are_named_by_dlpack() -> None:
+    """Where the interface gives elements as raw bytes (torch's bfloat16), DLPack's name counts."""
+
+    class Both(Torch, Exporter):
+        def __init__(self) -> None:
+            Torch.__init__(self, None, typestr="<V2")
+            Exporter.__init__(self)
+
+    assert as_view(Both()).dtype.name == "float32"
+    assert as_view(Torch(None, typestr="<V2")).dtype.name == "void16"
+
+
 @pytest.mark.parametrize("obj", [3, "text", object(), None])
 def test_what_is_no_array(obj: object) -> None:
     """An object of neither protocol is refused with its type's name."""

@@ -26,7 +26,12 @@ from lowgemm.errors import (
     SourceNotFoundError,
 )
 from lowgemm.hardware import Architecture
-from lowgemm.toolchain import cuda_include_dirs, nvrtc_full_version, nvrtc_library
+from lowgemm.toolchain import (
+    cuda_include_dirs,
+    nvrtc_full_version,
+    nvrtc_library,
+    nvrtc_version,
+)
 
 __all__ = ["compile_file", "compile_many", "compile_source"]
 
@@ -215,6 +220,14 @@ def _read_source(path: str | Path) -> tuple[bytes, str]:
     return source.removeprefix(b"\xef\xbb\xbf"), absolute  # NVRTC refuses a byte order mark
 
 
+def _without_nvrtc_cache() -> list[str]:
+    """From 12.9 on, NVRTC keeps a cache of its own where there is a driver.
+
+    What comes from there has no ptxas log, so neither spills nor barriers would be known.
+    """
+    return ["--no-cache"] if nvrtc_version() >= (12, 9) else []
+
+
 def _job(
     source: bytes,
     path: str,
@@ -248,6 +261,7 @@ def _job(
             *standard,
             *(["-lineinfo"] if line_info else []),
             "--ptxas-options=-v",
+            *_without_nvrtc_cache(),
             *macro_options,
             *(f"-I{directory}" for directory in own),
             *options,

@@ -164,10 +164,12 @@ def as_view(obj: object, *, stream: int | None = None) -> ArrayView:
         The element type cannot be described.
     """
     interface, refusal = _cuda_interface_of(obj)
-    if interface is not None:
-        return _from_cuda_interface(interface, obj)
     kind = type(obj)
-    if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
+    speaks_dlpack = hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
+    # numpy has no bfloat16: torch gives such elements out as two raw bytes, and DLPack by name.
+    if interface is not None and not (speaks_dlpack and _is_raw(interface)):
+        return _from_cuda_interface(interface, obj)
+    if speaks_dlpack:
         view = _from_dlpack(obj, stream)
         if kind.__name__ == "Buffer" and kind.__module__.startswith("cuda.core"):
             # cuda.core gives its untyped memory out as bytes.
@@ -182,6 +184,10 @@ def as_view(obj: object, *, stream: int | None = None) -> ArrayView:
         f"{_name(obj)} is no array in a CUDA device's memory",
         "pass an object with __cuda_array_interface__ or __dlpack__, or upload a numpy array",
     )
+
+
+def _is_raw(interface: dict[str, Any]) -> bool:
+    return str(interface.get("typestr", "")).lstrip("<>|=").startswith("V")
 
 
 def _name(obj: object) -> str:
