@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PY ?= $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ladder test gpu-test verify check format doctor wheel clean
+.PHONY: help setup ladder test gpu-test verify check tables format doctor wheel clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,11 @@ check: setup  ## Format, lint, types, layering, spelling, and the tests.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/codespell
+	@$(BIN)/python scripts/tables.py --check
 	@$(MAKE) --no-print-directory test
+
+tables: setup  ## Write the measured tables and examples into the documents.
+	@$(BIN)/python scripts/tables.py
 
 format: setup  ## Format Python and CUDA sources.
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --fix --quiet .

@@ -93,11 +93,12 @@ __global__ void __launch_bounds__(THREADS, 2) ex10_cp_async(LOWGEMM_GEMM_PARAMET
     for (int stage = 0; stage < STAGES - 1; ++stage)
         copy_tile<Vec4>(As[stage], Bs[stage], origin, stage * BK, M, N, K, A, lda, B, ldb, C, ldc);
 
-    unsigned k0 = 0, current = 0, filled = STAGES - 1;
+    unsigned k0 = 0, current = 0;
     for (; k0 + BK < K; k0 += BK) {
         // ---- load: this tile has arrived for every thread, and all have left the oldest stage
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         __syncthreads();
+        const unsigned filled = current == 0 ? STAGES - 1 : current - 1;
         copy_tile<Vec4>(As[filled], Bs[filled], origin, k0 + (STAGES - 1) * BK, M, N, K, A, lda, B,
                         ldb, C, ldc);
 
@@ -125,7 +126,6 @@ __global__ void __launch_bounds__(THREADS, 2) ex10_cp_async(LOWGEMM_GEMM_PARAMET
             }
         }
         current = current + 1 == STAGES ? 0 : current + 1;
-        filled = filled + 1 == STAGES ? 0 : filled + 1;
     }
 
     // ---- compute: the last tile, BK steps or fewer

@@ -64,6 +64,9 @@ Far = Annotated[bool, typer.Option("--far", help="Also element offsets beyond 2^
 Seconds = Annotated[float, typer.Option(help="At most this long for the timing of a size.")]
 Run = Annotated[bool, typer.Option(help="Run on the GPU, if there is one.")]
 OneSize = Annotated[str, typer.Option("--size", "-s", help="4096 or MxNxK.")]
+Saved = Annotated[
+    Path | None, typer.Option("--from", help="Show this timings file instead of measuring.")
+]
 Output = Annotated[Path | None, typer.Option(help="Write the timings with provenance here.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")]
 
@@ -283,14 +286,18 @@ def ladder(
     seconds: Seconds = 5.0,
     run: Run = True,
     output: Output = None,
+    saved: Saved = None,
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
     """Compile every rung, check and time it on the GPU beside cuBLAS, and show the table."""
-    from lowgemm.report import write_report
+    from lowgemm.report import read_report, write_report
     from lowgemm.view import ladder_markdown
 
-    report = _ladder_report(arch, rungs, size, cold, seconds, run=run)
+    if saved:
+        report = read_report(saved)
+    else:
+        report = _ladder_report(arch, rungs, size, cold, seconds, run=run)
     if output:
         write_report(report, output)
     if as_json:
@@ -354,9 +361,16 @@ def _ladder_report(
             )
         settings = TimerSettings(max_seconds=seconds)
         result = run_ladder(gpu, own, problem, cold=cold, settings=settings, progress=tell)
-    command = shlex.join(["lowgemm", *sys.argv[1:]])
-    provenance = provenance_of(gpu, result, own, command=command, cold=cold)
+    provenance = provenance_of(
+        gpu, result, own, command=_command(rungs, size, cold, seconds), cold=cold
+    )
     return join_ladder(compiled, result, measured_arch=str(gpu.architecture), provenance=provenance)
+
+
+def _command(rungs: list[str] | None, size: str, cold: bool, seconds: float) -> str:
+    """The command that measures the same again; where the output goes does not matter."""
+    words = ["lowgemm", "ladder", *(rungs or ()), "--size", size, "--seconds", f"{seconds:g}"]
+    return shlex.join([*words, "--cold"] if cold else words)
 
 
 def _exit_by_checks(reports: list[LadderReport]) -> None:

@@ -50,9 +50,7 @@ class CudaLike:
 class FakeArray(Array):
     """Host memory with an address that looks like a device's."""
 
-    def __init__(
-        self, device: FakeDevice, shape: tuple[int, ...], dtype: Any, pointer: int
-    ) -> None:
+    def __init__(self, device: Device, shape: tuple[int, ...], dtype: Any, pointer: int) -> None:
         self.device = device
         self.shape = shape
         self.dtype = np.dtype(dtype)

@@ -10,19 +10,19 @@ from lowgemm.gemm import RUNG_NAMES, GemmProblem, compile_rung, kernel_directory
 from lowgemm.studies.ladder import CompiledRung, compile_ladder
 from lowgemm.studies.verification import FAR_PROBLEM, SHAPES
 
-ARCHS = ("sm_80", "sm_90", "sm_120")
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[tuple[str, str], CompiledRung]:
-    """Every rung on three architectures."""
+    """Every rung on six architectures."""
     return {(c.rung.name, str(c.arch)): c for c in compile_ladder(ARCHS)}
 
 
 def test_every_rung_compiles_for_every_architecture(
     compiled: dict[tuple[str, str], CompiledRung],
 ) -> None:
-    """The ladder has the same rungs, in the same order, on sm_80, sm_90 and sm_120."""
+    """The ladder has the same rungs, in the same order, from sm_80 to sm_120."""
     assert list(compiled) == [(name, arch) for arch in ARCHS for name in RUNG_NAMES]
 
 

@@ -1,0 +1,103 @@
+"""The documents say what is true: commands exist, code runs, tables are those measured."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lowgemm.gemm import RUNG_NAMES
+from lowgemm.report import read_report
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "sass_reports/README.md")
+TIMINGS = sorted((ROOT / "sass_reports" / "timings").glob("*ladder*.json"))
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "README.md").is_file(), reason="the documents are not beside the tests"
+)
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    """Tables and code between marks equal what their files give."""
+    done = subprocess.run(
+        [sys.executable, "scripts/tables.py", "--check"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_make_target_named_exists(document: str) -> None:
+    """`make NAME` in a document is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    text = text_of(document)
+    named = set(re.findall(r"^make ([a-z-]+)", text, re.MULTILINE))
+    named |= set(re.findall(r"`make ([a-z-]+)`", text))
+    assert named <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_named_exists(document: str) -> None:
+    """`lowgemm VERB` in a document is a command, with the options that are shown."""
+    fences = re.findall(r"```(\w*)\n(.*?)```", text_of(document), re.DOTALL)
+    blocks = "\n".join(body for language, body in fences if not language)
+    inline = "\n".join(re.findall(r"`(lowgemm [^`\n]*)`", text_of(document)))
+    for verb, rest in re.findall(r"^lowgemm ([a-z]+)(.*)$", f"{blocks}\n{inline}", re.MULTILINE):
+        done = subprocess.run(
+            [sys.executable, "-m", "lowgemm", verb, "--help"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        assert done.returncode == 0, verb
+        for option in re.findall(r"(--[a-z-]+)", rest):
+            assert option in done.stdout, (verb, option)
+
+
+def test_the_readme_code_runs() -> None:
+    """The README's Python runs as it stands, with or without a GPU."""
+    blocks = re.findall(r"```python\n(.*?)```", text_of("README.md"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        done = subprocess.run(
+            [sys.executable, "-c", block],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "registers=" in done.stdout
+
+
+@pytest.mark.parametrize("path", TIMINGS, ids=lambda p: p.stem)
+def test_the_committed_timings_are_whole(path: Path) -> None:
+    """A timings file has every rung, right, with rate, ratio and provenance."""
+    report = read_report(path)
+    where = report.provenance
+    assert where is not None
+    assert where.gpu and where.driver and where.clock_mhz and where.cublas_correct
+    assert tuple(row.rung for row in report.rows) == RUNG_NAMES
+    for row in report.rows:
+        assert row.correct
+        assert row.tflops is not None and row.ratio_to_cublas is not None
+
+
+def test_relative_links_lead_somewhere() -> None:
+    """Every relative link of a document is a file."""
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text_of(document)):
+            assert ((ROOT / document).parent / target).exists(), (document, target)
