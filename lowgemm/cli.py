@@ -95,7 +95,13 @@ def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else _PIPE_WIDTH, highlight=False)
+    return Console(
+        stderr=stderr,
+        width=None if stream.isatty() else _PIPE_WIDTH,
+        highlight=False,
+        markup=False,  # texts such as lowgemm[peers] are meant as they stand
+        emoji=False,
+    )
 
 
 def _show(view: RenderableType) -> None:

@@ -76,6 +76,8 @@ def test_doctor_says_how_to_get_what_is_missing() -> None:
     assert done.returncode == 0
     assert "missing" in done.stdout
     assert "install the NVIDIA driver" in done.stdout
+    if "libcublas cannot be loaded" in done.stdout:
+        assert "pip install 'lowgemm[peers]'" in done.stdout
 
 
 def test_compile_shows_each_kernel(saxpy: Path) -> None:
