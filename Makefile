@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 # Where a GPU's own Python has the packages already: make gpu-test PY=python3
 PY ?= $(BIN)/python
 
+# cuBLAS, the ladder's peer, comes along where there is an NVIDIA driver; it is a large wheel.
+comma := ,
+EXTRAS := dev$(if $(wildcard /proc/driver/nvidia/version),$(comma)peers)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup ladder test gpu-test verify check tables format doctor wheel clean
 
@@ -18,7 +22,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	    { echo "lowgemm needs Python 3.11 or later; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	    { echo "cannot make a virtual environment: install Python's venv module" >&2; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 setup: $(VENV)/.installed  ## Make the virtual environment with all tools.

@@ -1,4 +1,4 @@
-"""lowgemm: see, check, predict and improve what a CUDA kernel really executes, from Python.
+"""lowgemm: compile, launch, check and time CUDA kernels from Python, and see what they use.
 
 Nothing heavy is loaded by importing this package: neither numpy nor NVRTC nor the driver. Each
 public name loads its module at first use.

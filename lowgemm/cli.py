@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lowgemm.errors import CompilationError, LowgemmError
+from lowgemm.errors import CompilationError, LowgemmError, OutputError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -29,27 +31,32 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="See, check and time what a CUDA kernel really executes: FP32 GEMM on CUDA cores.",
+    help="Compile, launch, check and time CUDA kernels: FP32 GEMM on CUDA cores.",
 )
 
 _PIPE_WIDTH = 200
 _ARCHS_WITHOUT_GPU = ("sm_80", "sm_90", "sm_120")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Archs = Annotated[
     list[str] | None,
     typer.Option("--arch", "-a", help="An architecture (sm_90); may be given several times."),
 ]
-RungNames = Annotated[list[str] | None, typer.Argument(help="Rungs (ex3 ... two_ideas); all.")]
+RungNames = Annotated[
+    list[str] | None, typer.Argument(help="Rungs, from ex3 to two_ideas. Default: all.")
+]
 Sizes = Annotated[
-    list[str] | None, typer.Option("--size", "-s", help="4096 or MxNxK; may be repeated.")
+    list[str] | None, typer.Option("--size", "-s", help="The GEMM: 4096 or MxNxK. Repeatable.")
 ]
 Cold = Annotated[bool, typer.Option("--cold", help="Overwrite the L2 before each sample.")]
 Defines = Annotated[
     list[str] | None, typer.Option("--define", "-D", help="NAME or NAME=VALUE; may be repeated.")
 ]
 Includes = Annotated[
-    list[Path] | None, typer.Option("--include", "-I", help="A folder of headers; may be repeated.")
+    list[Path] | None,
+    typer.Option(
+        "--include", "-I", help="A folder of headers. Repeatable.", exists=True, file_okay=False
+    ),
 ]
 Instances = Annotated[
     list[str] | None, typer.Option("--kernel", "-k", help="A template's instance: 'ex8<true>'.")
@@ -61,9 +68,9 @@ CubinFile = Annotated[Path | None, typer.Option(help="Write the cubin here (one 
 PtxFile = Annotated[Path | None, typer.Option(help="Write the PTX here (one architecture).")]
 Log = Annotated[bool, typer.Option("--log", help="Print the compiler's log as well.")]
 Far = Annotated[bool, typer.Option("--far", help="Also element offsets beyond 2^31 (26 GB).")]
-Seconds = Annotated[float, typer.Option(help="At most this long for the timing of a size.")]
+Seconds = Annotated[float, typer.Option(min=0.0, help="Longest timing of a size.")]
 Run = Annotated[bool, typer.Option(help="Run on the GPU, if there is one.")]
-OneSize = Annotated[str, typer.Option("--size", "-s", help="4096 or MxNxK.")]
+OneSize = Annotated[str, typer.Option("--size", "-s", help="The GEMM: 4096 or MxNxK.")]
 Saved = Annotated[
     Path | None, typer.Option("--from", help="Show this timings file instead of measuring.")
 ]
@@ -75,8 +82,18 @@ def main() -> None:
     """Run the command line; errors of lowgemm become a message and exit status 1."""
     try:
         app()
+        sys.stdout.flush()
     except LowgemmError as error:
         _fail(error)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; Python would complain again when it closes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fail(OutputError(f"the output cannot be written: {error.strerror}"))
 
 
 def _fail(error: LowgemmError) -> None:
@@ -109,7 +126,16 @@ def _show(view: RenderableType) -> None:
 
 
 def _print_json(data: Any) -> None:
-    print(json.dumps(data, indent=1, default=str))
+    print(json.dumps(data, indent=1, default=str, allow_nan=False))
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror}", "name a file that can be written"
+        ) from error
 
 
 @contextmanager
@@ -144,15 +170,15 @@ def _root(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """Say what of the toolchain is found where, and how to get what is missing."""
+    """Say what is found where and how to get the rest."""
     from lowgemm.studies.doctor import examine
-    from lowgemm.view import doctor_table
+    from lowgemm.view import doctor_view
 
     findings = examine()
     if as_json:
         _print_json([asdict(finding) for finding in findings])
     else:
-        _show(doctor_table(findings))
+        _show(doctor_view(findings))
     if not all(finding.found for finding in findings if finding.required):
         raise typer.Exit(1)
 
@@ -170,7 +196,7 @@ def compile_(
     log: Log = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a .cu file and show each kernel's registers, shared memory and spills."""
+    """Compile a .cu file; show registers, shared memory, spills."""
     from lowgemm.compiler import compile_many
     from lowgemm.view import builds_table
 
@@ -187,9 +213,9 @@ def compile_(
     )
     built = list(builds.values()) if isinstance(builds, dict) else list(builds)
     if cubin:
-        cubin.write_bytes(built[0].cubin)
+        _write(cubin, built[0].cubin)
     if ptx:
-        ptx.write_text(built[0].ptx, encoding="utf-8")
+        _write(ptx, built[0].ptx.encode())
     if as_json:
         _print_json([row for build in built for row in _build_rows(build)])
         return
@@ -224,15 +250,15 @@ def verify(
     far: Far = False,
     as_json: Json = False,
 ) -> None:
-    """Check rungs on many shapes on the GPU, with exact and with random data."""
+    """Check rungs on many shapes on the GPU."""
     from lowgemm.device import Gpu
-    from lowgemm.gemm import GemmProblem, ladder, rung
+    from lowgemm.gemm import GemmProblem, check_names, rung
     from lowgemm.studies.verification import SHAPES, verify, verify_far_offsets
     from lowgemm.view import verdict_table
 
+    names = check_names(rungs or ())
     gpu = Gpu()
-    arch = gpu.architecture
-    chosen = [rung(name, arch) for name in rungs] if rungs else list(ladder(arch))
+    chosen = [rung(name, gpu.architecture) for name in names]
     problems = [GemmProblem.parse(text) for text in size] if size else list(SHAPES)
     total = 2 * len(problems) * len(chosen) + (len(chosen) if far else 0)
     verdicts = []
@@ -268,9 +294,11 @@ def bench(
     seconds: Seconds = 5.0,
     as_json: Json = False,
 ) -> None:
-    """Time rungs on the GPU beside cuBLAS, at any number of sizes."""
+    """Time rungs on the GPU beside cuBLAS."""
     from lowgemm.device import Gpu
+    from lowgemm.gemm import check_names
 
+    check_names(rungs or ())
     Gpu().close()  # Without a GPU there is nothing to compile for.
     reports = [
         _ladder_report(None, rungs, text, cold, seconds, run=True) for text in size or ["4096"]
@@ -296,7 +324,7 @@ def ladder(
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
-    """Compile every rung, check and time it on the GPU beside cuBLAS, and show the table."""
+    """The whole table: compile, check and time every rung."""
     from lowgemm.report import read_report, write_report
     from lowgemm.view import ladder_markdown
 
@@ -304,14 +332,16 @@ def ladder(
         report = read_report(saved)
     else:
         report = _ladder_report(arch, rungs, size, cold, seconds, run=run)
-    if output:
-        write_report(report, output)
     if as_json:
         _print_json(report.rows_as_json())
+        if report.unmeasured:
+            print(f"lowgemm: not measured: {report.unmeasured}", file=sys.stderr)
     elif markdown:
         print(ladder_markdown(report), end="")
     else:
         _show_ladder(report)
+    if output:
+        write_report(report, output)
     _exit_by_checks([report])
 
 
@@ -343,7 +373,7 @@ def _ladder_report(
 ) -> LadderReport:
     from lowgemm.device import Gpu
     from lowgemm.errors import DriverNotFoundError, NoGpuError
-    from lowgemm.gemm import GemmProblem
+    from lowgemm.gemm import GemmProblem, check_names
     from lowgemm.measure import TimerSettings
     from lowgemm.report import join_ladder, provenance_of
     from lowgemm.studies.ladder import compile_ladder, run_ladder
@@ -357,7 +387,7 @@ def _ladder_report(
             unmeasured = f"{error.what.partition(':')[0]}; {error.remedy}"
     chosen = archs or ([str(gpu.architecture)] if gpu else list(_ARCHS_WITHOUT_GPU))
     with _progress() as tell:
-        compiled = compile_ladder(chosen, rungs or (), progress=tell)
+        compiled = compile_ladder(chosen, check_names(rungs or ()), progress=tell)
         if gpu is None:
             return join_ladder(compiled, unmeasured=unmeasured)
         own = [item for item in compiled if item.arch == gpu.architecture]

@@ -20,6 +20,7 @@ __all__ = [
     "DriverNotFoundError",
     "DtypeError",
     "EmptyCubinError",
+    "EncodingError",
     "GridSizeError",
     "KernelFaultError",
     "KernelNotFoundError",
@@ -27,6 +28,7 @@ __all__ = [
     "LowgemmError",
     "MeasurementError",
     "NoGpuError",
+    "OutputError",
     "OverlapError",
     "ProblemSizeError",
     "SharedMemoryError",
@@ -124,6 +126,10 @@ class KernelNotFoundError(LowgemmError, LookupError):
 
 class CubinError(LowgemmError, ValueError):
     """The bytes are not a cubin that lowgemm can read."""
+
+
+class EncodingError(LowgemmError, ValueError):
+    """Bits that are no instruction, or a field that does not fit its bits."""
 
 
 class ArchitectureMismatchError(LowgemmError):
@@ -226,6 +232,10 @@ class VerificationError(LowgemmError):
 
 class MeasurementError(LowgemmError):
     """A measurement could not be made, or was asked for in a way that means nothing."""
+
+
+class OutputError(LowgemmError):
+    """A result cannot be written where it should go."""
 
 
 class UnknownRungError(LowgemmError, LookupError):

@@ -20,6 +20,7 @@ from typing import Any
 from lowgemm.errors import ToolFailedError, ToolNotFoundError, ToolTimeoutError
 
 __all__ = [
+    "FIRST_BUNDLED",
     "cache_directory",
     "cuda_include_dirs",
     "find_tool",
@@ -36,7 +37,8 @@ _WHEELS = {
 }
 _NVRTC_REMEDY = "pip install nvidia-cuda-nvrtc (and cuda-bindings of the same CUDA major version)"
 # nvrtcInstallBundledHeaders came with NVRTC 13.3.
-_FIRST_BUNDLED = (13, 3)
+#: The first NVRTC that brings CUDA's headers.
+FIRST_BUNDLED = (13, 3)
 _STDERR_TAIL_CHARS = 2000
 
 
@@ -284,7 +286,7 @@ def cuda_include_dirs() -> tuple[Path, ...]:
     ToolNotFoundError
         As :func:`nvrtc_version`.
     """
-    if nvrtc_version() >= _FIRST_BUNDLED:
+    if nvrtc_version() >= FIRST_BUNDLED:
         bundled = _bundled_headers(cache_directory() / "headers" / f"nvrtc-{nvrtc_full_version()}")
         if bundled is not None:
             return (bundled, bundled / "cccl")

@@ -77,7 +77,7 @@ def test_doctor_says_how_to_get_what_is_missing() -> None:
     assert "missing" in done.stdout
     assert "install the NVIDIA driver" in done.stdout
     if "libcublas cannot be loaded" in done.stdout:
-        assert "pip install 'lowgemm[peers]'" in done.stdout
+        assert "pip install nvidia-cublas" in done.stdout
 
 
 def test_compile_shows_each_kernel(saxpy: Path) -> None:
@@ -123,7 +123,11 @@ def test_defines_and_log(tmp_path: Path) -> None:
         (("compile", "missing.cu", "-a", "sm_90"), "missing.cu"),
         (("compile", "{broken}", "-a", "sm_90"), "broken.cu(2): error"),
         (("compile", "{broken}", "-a", "compute_90"), "compute_90"),
+        (("compile", "{good}", "-a", "sm_90", "--cubin", "/nowhere/x"), "/nowhere/x cannot be"),
         (("ladder", "ex99", "--no-run"), "ex3, ex4_16"),
+        (("verify", "ex99"), "ex3, ex4_16"),
+        (("ladder", "--from", "{broken}"), "broken.cu is not JSON"),
+        (("ladder", "--from", "/nowhere/x"), "/nowhere/x cannot be read"),
         (("ladder", "--arch", "sm_70", "--no-run"), "sm_70"),
         (("ladder", "--size", "0"), "between 1 and"),
         (("bench", "--size", "12y"), "12y"),
@@ -135,7 +139,9 @@ def test_errors_are_a_message_and_a_status(
     """A mistake gives exit status 1 and says on stderr what, which value, and what to do."""
     broken = tmp_path / "broken.cu"
     broken.write_text("__global__ void k() {\n  no such thing;\n}\n", encoding="utf-8")
-    done = lowgemm(*(a.format(broken=broken) for a in arguments))
+    good = tmp_path / "good.cu"
+    good.write_text(SAXPY, encoding="utf-8")
+    done = lowgemm(*(a.format(broken=broken, good=good) for a in arguments))
     if said == "12y" and not gpu_available():
         said = "driver"  # Without a GPU that is what comes first.
     assert done.returncode == 1
@@ -177,6 +183,30 @@ def test_a_pipe_gets_no_colour_and_whole_lines() -> None:
     assert "not measured: --no-run was given" in done.stdout
     for name in RUNG_NAMES:
         assert name in done.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """A closed pipe (head, less) ends the command without a traceback."""
+    command = f"{sys.executable} -m lowgemm ladder --no-run -a 90 --json"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command} | head -1; {command} > /dev/full"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).resolve().parents[1],
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert "cannot be written" in done.stderr
+    assert done.returncode == 1
+
+
+def test_each_rung_and_architecture_comes_once() -> None:
+    """Names are taken in any case, and a repeated name gives one row."""
+    done = lowgemm("ladder", "EX3", "ex3", "-a", "sm_90", "-a", "90", "--no-run", "--json")
+    assert [row["rung"] for row in json.loads(done.stdout)] == ["ex3"]
+    assert "not measured" in done.stderr
 
 
 def test_the_kernels_are_found_from_any_folder(tmp_path: Path) -> None:

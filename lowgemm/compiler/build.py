@@ -117,7 +117,10 @@ class Build:
 
 def _remedy(name: str) -> str:
     if "<" in name:
-        return f"name one of these, or compile it with name_expressions=({name!r},)"
+        return (
+            f"name one of these, or compile it with name_expressions=({name!r},) "
+            f"(lowgemm compile: -k {name!r})"
+        )
     return "name one of these; a template must be compiled with name_expressions"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from lowgemm.compiler.build import Build, CompiledKernel, assemble_kernels
 from lowgemm.compiler.cache import DEFAULT, Cache, CachedOutput, DefaultCache
 from lowgemm.compiler.nvrtc import Program, check_architecture, run_program
-from lowgemm.compiler.sources import HeaderSet, find_headers
+from lowgemm.compiler.sources import HOST_HEADERS, HeaderSet, find_headers
 from lowgemm.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -47,17 +47,8 @@ _TOUCHES_FILES = re.compile(
 _ARCHITECTURE = re.compile(r"-arch\b|--gpu-architecture\b")
 # NVRTC declares by itself what these declare; sources written for nvcc include them.
 _STUBS = ("cuda_runtime.h", "device_launch_parameters.h")
-# Headers of the host that a source keeps behind an #if for nvcc. CUDA's directories lack them, so
-# that looking there, and unpacking 26 MB for it, would be in vain.
-_HOST_ONLY = {
-    *_STUBS,
-    *("cuda.h", "cuda_runtime_api.h", "cublas_v2.h", "curand.h", "nvrtc.h"),
-    *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h"),
-    *("string.h", "time.h", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint"),
-    *("cstdio", "cstdlib", "cstring", "ctime", "algorithm", "array", "chrono", "functional"),
-    *("iomanip", "iostream", "limits", "memory", "numeric", "random", "string", "thread"),
-    *("tuple", "type_traits", "utility", "vector"),
-}
+# Headers that CUDA's directories lack, so that looking there, and unpacking 26 MB, is in vain.
+_NOT_IN_CUDA = {*_STUBS, *HOST_HEADERS}
 _TEMPLATE_KERNEL = re.compile(
     r"template\s*<[^;{}]*>\s*(?:static\s+)?__global__[^;{}]*?(\w+)\s*\((?![^;{}]*__global__)"
 )
@@ -277,7 +268,7 @@ def _job(
 
 def _needs_cuda_headers(headers: HeaderSet) -> bool:
     named = headers.missing | headers.probed
-    return bool(named - _HOST_ONLY or headers.doubts)
+    return bool(named - _NOT_IN_CUDA or headers.doubts)
 
 
 def _needed_stubs(headers: HeaderSet) -> tuple[str, ...]:
@@ -414,7 +405,8 @@ def _empty(program: Program) -> EmptyCubinError:
         return EmptyCubinError(
             f"{program.path} compiled to no kernel: of its templates ({', '.join(templates)}) no "
             "instance was asked for",
-            f'name one, as in name_expressions=("{templates[0]}<float>",)',
+            f'name one, as in name_expressions=("{templates[0]}<float>",) '
+            f"(lowgemm compile: -k '{templates[0]}<float>')",
         )
     if "__global__" in text:
         remedy = "check its #if conditions; a template needs name_expressions, and -dlto no code"

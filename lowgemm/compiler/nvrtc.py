@@ -8,9 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from lowgemm.compiler.cache import CachedOutput
+from lowgemm.compiler.sources import HOST_HEADERS
 from lowgemm.errors import CompilationError, UnknownArchitectureError
 from lowgemm.hardware import Architecture
-from lowgemm.toolchain import nvrtc_full_version, nvrtc_version
+from lowgemm.toolchain import FIRST_BUNDLED, nvrtc_full_version, nvrtc_version
 
 __all__ = ["Program", "check_architecture", "run_program", "supported_architectures"]
 
@@ -169,11 +170,16 @@ def _remedy(program: Program, status: str, log: str) -> str:
 def _header_remedy(program: Program, name: str) -> str:
     flags = [option for option in program.options if option.startswith("-I")]
     searched = ", ".join(flag[2:] for flag in flags) or "(none)"
-    advice = "give its directory with include_dirs"
-    if re.fullmatch(r"c?(?:std|assert|math|float|limits|string|time)\w*(?:\.h)?|\w+stream", name):
+    advice = "give its directory with include_dirs (lowgemm compile: -I)"
+    if name in HOST_HEADERS:
         advice = (
             "NVRTC has no headers of the host's C++ library: put it behind #ifndef __CUDACC_RTC__, "
             "or take <cuda/std/...>"
+        )
+    elif nvrtc_version() < FIRST_BUNDLED:
+        advice += (
+            "; CUDA's own headers come with NVRTC 13.3 and later, before that with "
+            "pip install nvidia-cuda-runtime nvidia-cuda-cccl"
         )
     return (
         f"{name} was looked for in the directory of the file that includes it (if quoted) and in "

@@ -23,7 +23,23 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["HeaderSet", "find_headers"]
+__all__ = ["HOST_HEADERS", "HeaderSet", "find_headers"]
+
+#: Headers of the host's C and C++ libraries and of CUDA's host side: NVRTC has none of them, and
+#: sources written for nvcc keep them behind an #if.
+HOST_HEADERS = frozenset(
+    (
+        *("cuda.h", "cuda_runtime_api.h", "cublas_v2.h", "curand.h", "nvrtc.h"),
+        *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdint.h", "stdio.h"),
+        *("stdlib.h", "string.h", "time.h", "cassert", "cfloat", "climits", "cmath", "cstddef"),
+        *("cstdint", "cstdio", "cstdlib", "cstring", "ctime", "algorithm", "array", "atomic"),
+        *("bitset", "chrono", "complex", "deque", "fstream", "functional", "iomanip", "iostream"),
+        *("iterator", "limits", "list", "map", "memory", "numeric", "optional", "ostream"),
+        *("queue", "random", "set", "span", "sstream", "stdexcept", "string", "thread", "tuple"),
+        *("type_traits", "unordered_map", "utility", "variant", "vector"),
+    )
+)
+
 
 # Blanks and comments. Atomic and possessive, so that scanning stays linear.
 _GAP = rb"(?>(?:[ \t\f\v\0]++|/\*(?:[^*]|\*(?!/))*+\*/)*+)"

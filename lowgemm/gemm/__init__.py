@@ -3,7 +3,14 @@
 from lowgemm.gemm.kernel import RungKernel, compile_rung
 from lowgemm.gemm.problem import GemmProblem, Operands, exact_operands, random_operands
 from lowgemm.gemm.reference import CheckResult, Reference, gamma, poisoned
-from lowgemm.gemm.rungs import RUNG_NAMES, Rung, kernel_directory, ladder, rung
+from lowgemm.gemm.rungs import (
+    RUNG_NAMES,
+    Rung,
+    check_names,
+    kernel_directory,
+    ladder,
+    rung,
+)
 
 __all__ = [
     "RUNG_NAMES",
@@ -13,6 +20,7 @@ __all__ = [
     "Reference",
     "Rung",
     "RungKernel",
+    "check_names",
     "compile_rung",
     "exact_operands",
     "gamma",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from lowgemm.errors import SourceNotFoundError, UnknownRungError
 from lowgemm.gemm.problem import GemmProblem
 from lowgemm.hardware import Architecture, capability
 
-__all__ = ["RUNG_NAMES", "Rung", "kernel_directory", "ladder", "rung"]
+__all__ = ["RUNG_NAMES", "Rung", "check_names", "kernel_directory", "ladder", "rung"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,27 @@ def rung(name: str, arch: Architecture | str) -> Rung:
     UnknownRungError
         There is none of that name.
     """
-    for candidate in ladder(arch):
-        if candidate.name == name:
-            return candidate
-    raise UnknownRungError(f"no rung is called {name!r}", f"the ladder has {', '.join(RUNG_NAMES)}")
+    (known,) = check_names([name])
+    return next(candidate for candidate in ladder(arch) if candidate.name == known)
+
+
+def check_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Spell rungs' names as the ladder does, each once; all of them if none is given.
+
+    Raises
+    ------
+    UnknownRungError
+        There is none of a name.
+    """
+    if not names:
+        return RUNG_NAMES
+    lowered = dict.fromkeys(name.lower() for name in names)
+    for name in lowered:
+        if name not in RUNG_NAMES:
+            raise UnknownRungError(
+                f"no rung is called {name!r}", f"the ladder has {', '.join(RUNG_NAMES)}"
+            )
+    return tuple(lowered)
 
 
 def kernel_directory() -> Path:

@@ -9,7 +9,7 @@ from lowgemm.errors import UnknownArchitectureError
 
 __all__ = ["Architecture"]
 
-_SPELLING = re.compile(r"(?:sm_|compute_)?(\d+?)\.?(\d)([af]?)")
+_SPELLING = re.compile(r"(?:sm_?)?(\d+?)\.?(\d)([af]?)")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -42,10 +42,10 @@ class Architecture:
             return spelling
         text = str(spelling).strip().lower()
         match = _SPELLING.fullmatch(text)
-        if match is None or text.startswith("compute_"):
+        if match is None:
             raise UnknownArchitectureError(
-                f"{spelling!r} is not an architecture that gives machine code",
-                "name a real one, such as sm_80, sm_90, sm_90a or sm_120",
+                f"{spelling!r} is no architecture to compile machine code for",
+                "name one such as sm_80, sm_90, sm_90a or sm_120",
             )
         return cls(int(match[1]), int(match[2]), match[3])
 

@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
+_WRITE_ONE = "write one with lowgemm ladder --output FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ def write_report(report: LadderReport, path: Path) -> None:
     Raises
     ------
     MeasurementError
-        The report holds no measurement.
+        The report holds no measurement, or the file cannot be written.
     """
     if report.provenance is None:
         raise MeasurementError(
@@ -118,8 +119,13 @@ def write_report(report: LadderReport, path: Path) -> None:
         "provenance": asdict(report.provenance),
         "rows": report.rows_as_json(),
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise MeasurementError(
+            f"{path} cannot be written: {error.strerror}", "name a file that can be written"
+        ) from error
 
 
 def read_report(path: Path) -> LadderReport:
@@ -132,19 +138,22 @@ def read_report(path: Path) -> LadderReport:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != SCHEMA:
-            raise MeasurementError(
-                f"{path} has schema {data['schema']}, this version reads {SCHEMA}",
-                "measure again with this version",
-            )
+    except OSError as error:
+        raise MeasurementError(f"{path} cannot be read: {error.strerror}", _WRITE_ONE) from error
+    except ValueError as error:
+        raise MeasurementError(f"{path} is not JSON", _WRITE_ONE) from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise MeasurementError(
+            f"{path} is no ladder report of schema {SCHEMA} (it has {schema})", _WRITE_ONE
+        )
+    try:
         return LadderReport(
             tuple(LadderRow(**_tuples(row)) for row in data["rows"]),
             Provenance(**_tuples(data["provenance"])),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MeasurementError(
-            f"{path} is no ladder report: {error!r}", "write one with lowgemm ladder --output FILE"
-        ) from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise MeasurementError(f"{path} lacks fields of a ladder report", _WRITE_ONE) from error
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from importlib import metadata
 from lowgemm import toolchain
 from lowgemm.device import Gpu, driver_version, gpu_count
 from lowgemm.device.clock import SmClock
-from lowgemm.errors import LowgemmError
+from lowgemm.errors import DriverNotFoundError, LowgemmError
 from lowgemm.gemm import kernel_directory
 
 __all__ = ["Finding", "examine"]
@@ -43,7 +44,8 @@ def examine() -> tuple[Finding, ...]:
         _look("cuobjdump", _tool("cuobjdump"), "register counts from cubins", True),
         _look("nvdisasm", _tool("nvdisasm"), "machine code as text", True),
         _look("kernels", _kernels, "the ladder", True),
-        _look("cache", _cache, "not compiling twice", True),
+        _look("CUDA headers", _headers, "cuda_fp16.h, mma.h and the like", False),
+        _look("cache", _cache, "not compiling twice", False),
         _look("driver", _driver, "running and timing", False),
         *_gpus(),
         _look("cuBLAS", _cublas, "the ratio to cuBLAS", False),
@@ -86,8 +88,27 @@ def _kernels() -> tuple[str, str]:
     return f"{len(list(directory.glob('*.cu')))} files", str(directory)
 
 
+def _headers() -> tuple[str, str]:
+    if toolchain.nvrtc_version() >= toolchain.FIRST_BUNDLED:
+        return toolchain.nvrtc_full_version(), "in NVRTC, unpacked when a source needs them"
+    found = toolchain.cuda_include_dirs()
+    if not found:
+        raise LowgemmError(
+            "no CUDA headers were found",
+            "pip install nvidia-cuda-runtime nvidia-cuda-cccl, or NVRTC 13.3 or later",
+        )
+    return "", ", ".join(map(str, found))
+
+
 def _cache() -> tuple[str, str]:
     directory = toolchain.cache_directory()
+    probe = directory
+    while not probe.exists():
+        probe = probe.parent
+    if not os.access(probe, os.W_OK):
+        raise LowgemmError(
+            f"{directory} cannot be written", "name a directory in LOWGEMM_CACHE_DIR"
+        )
     size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
     return f"{size / 2**20:.1f} MiB", str(directory)
 
@@ -101,6 +122,8 @@ def _gpus() -> tuple[Finding, ...]:
     purpose = "running and timing"
     try:
         count = gpu_count()
+    except DriverNotFoundError:
+        return (Finding("GPU", False, "", "needs the driver", purpose, False),)
     except LowgemmError as error:
         return (Finding("GPU", False, "", error.what, purpose, False, error.remedy),)
     findings = []

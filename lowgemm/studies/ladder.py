@@ -98,8 +98,7 @@ def compile_ladder(
         As the names say.
     """
     work: list[tuple[Rung, Architecture]] = []
-    for spelling in archs:
-        arch = Architecture.parse(spelling)
+    for arch in dict.fromkeys(Architecture.parse(spelling) for spelling in archs):
         chosen = [rung(name, arch) for name in names] if names else ladder(arch)
         work += [(item, arch) for item in chosen]
     results = []

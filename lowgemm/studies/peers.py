@@ -144,5 +144,5 @@ def find_cublas() -> str:
         reason = str(error).splitlines()[0]
         raise ToolNotFoundError(
             f"libcublas cannot be loaded: {reason}",
-            "pip install 'lowgemm[peers]' brings it; without it no ratio to cuBLAS is shown",
+            "pip install nvidia-cublas brings it; without it no ratio to cuBLAS is shown",
         ) from error

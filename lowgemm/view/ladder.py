@@ -96,7 +96,7 @@ def _peer_row(like: LadderRow, p: Provenance) -> LadderRow | None:
         like,
         **empty,  # type: ignore[arg-type]
         rung=_PEER,
-        idea=f"cuBLAS {p.cublas}",
+        idea=f"version {p.cublas}",
         correct=p.cublas_correct,
         time_us=p.cublas_time_us,
         tflops=p.cublas_tflops,
@@ -138,7 +138,8 @@ _STATIC = (
     _Column("occup.", _static(lambda row: f"{100 * row.occupancy:.0f} %"), rank=3),
 )
 _UNMEASURED = tuple(
-    _Column(name, lambda row: _NONE, style="dim") for name in ("ms", "TFLOP/s", "/ cuBLAS")
+    _Column(name, lambda row: _NONE, rank=rank, style="dim")
+    for name, rank in (("ms", 8), ("TFLOP/s", 1), ("/ cuBLAS", 9))
 )
 
 

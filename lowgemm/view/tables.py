@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from lowgemm.compiler import Build
 from lowgemm.studies.doctor import Finding
 
-__all__ = ["builds_table", "doctor_table", "verdict_table"]
+__all__ = ["builds_table", "doctor_view", "verdict_table"]
 
 
 def _plain_table(title: str = "") -> Table:
@@ -25,28 +26,30 @@ def _plain_table(title: str = "") -> Table:
     )
 
 
-def doctor_table(findings: Iterable[Finding]) -> Table:
-    """What was found, and how to get what was not."""
+def doctor_view(findings: Sequence[Finding]) -> RenderableType:
+    """What was found, a line each; below, what was not, what for, and how to get it."""
     table = _plain_table()
-    for name in ("component", "", "version", "where", "needed for"):
-        table.add_column(name, overflow="fold")
+    for name in ("component", "", "version"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("where", overflow="fold")
+    missing = []
     for item in findings:
         if item.found:
-            mark = Text("found", style="green")
-            where = item.where
-        else:
-            mark = Text("missing", style="bold red" if item.required else "yellow")
-            where = f"{item.where}\n{item.remedy}" if item.remedy else item.where
-        table.add_row(item.component, mark, item.version, where, item.needed_for)
-    return table
+            table.add_row(item.component, Text("found", "green"), item.version, item.where)
+            continue
+        mark = Text("missing", "bold red" if item.required else "yellow")
+        table.add_row(item.component, mark, "", f"for {item.needed_for}")
+        if item.remedy:
+            missing.append(f"{item.component}: {item.where}\n  remedy: {item.remedy}")
+    return Group(table, Text("\n".join(missing))) if missing else table
 
 
 def builds_table(builds: Sequence[Build]) -> Table:
-    """Kernels and their resources, one line a kernel and architecture."""
+    """Kernels and their resources (memory in bytes), one line a kernel and architecture."""
     table = _plain_table()
     table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("arch")
-    for name in ("registers", "shared B", "stack B", "spill st B", "spill ld B", "barriers"):
+    for name in ("regs", "shared", "stack", "spill st", "spill ld", "barriers"):
         table.add_column(name, justify="right")
     for build in builds:
         for kernel in build.kernels:
