@@ -11,7 +11,7 @@ comma := ,
 EXTRAS := dev$(if $(wildcard /proc/driver/nvidia/version),$(comma)peers)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ladder test gpu-test verify check tables format doctor wheel clean
+.PHONY: help setup ladder test gpu-test verify check sass tables format doctor wheel clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ ladder: setup  ## Compile the ladder, run it if there is a GPU, print the table.
 	@$(BIN)/lowgemm ladder
 
 test: setup  ## Run the tests that need no GPU (those that do are skipped with a reason).
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 gpu-test:  ## Run the tests that need a GPU.
 	@test '$(PY)' != '$(BIN)/python' || $(MAKE) --no-print-directory setup
@@ -51,7 +51,11 @@ check: setup  ## Format, lint, types, layering, spelling, and the tests.
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/codespell
 	@$(BIN)/python scripts/tables.py --check
+	@$(BIN)/python scripts/sass_reports.py --check
 	@$(MAKE) --no-print-directory test
+
+sass: setup  ## Write sass_reports/: what the compiler made of every rung on six architectures.
+	@$(BIN)/python scripts/sass_reports.py
 
 tables: setup  ## Write the measured tables and examples into the documents.
 	@$(BIN)/python scripts/tables.py

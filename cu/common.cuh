@@ -129,6 +129,7 @@ struct Prefetch {
     static_assert(Bk % 4 == 0 && Bn % 4 == 0, "tiles are loaded as float4: BK and BN in fours");
     static_assert(A_LOADS * THREADS * 4 == Bm * Bk, "BM x BK must be a multiple of 4 x threads");
     static_assert(B_LOADS * THREADS * 4 == Bn * Bk, "BN x BK must be a multiple of 4 x threads");
+    static_assert(Bm % 32 == 0, "rows of As must be whole sets of 32 banks: BM in thirty-twos");
     float4 a[A_LOADS], b[B_LOADS];
 
     // Transposing, a warp writes float4s from 16 rows at two places along k into rows of As that are

@@ -10,6 +10,10 @@
 //           four k-steps of A take.
 // Expected  Bound by the FFMA pipe and the register banks. With two blocks per SM ex9 already hides
 //           the latency of global memory, so a third stage has little left to win.
+//
+// expect: registers <= 128; spill_store_bytes == 0; spill_load_bytes == 0
+// expect ex10_cp_async<true>: hot_loop.FFMA == 512; hot_loop.ffma_share >= 0.87; hot_loop.BAR == 1
+// expect ex10_cp_async<true>: hot_loop.LDS.128 == 32; hot_loop.LDS.32 == 0; hot_loop.LDGSTS.128 == 2
 #include "common.cuh"
 
 #ifndef BM

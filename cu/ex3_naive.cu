@@ -6,6 +6,9 @@
 // Shared    0 bytes.
 // Expected  Bound by the load path: two loads for each multiply-add, 0.25 FLOP per byte requested.
 //           The caches serve most of them, which is why it is not slower still.
+//
+// expect: registers <= 40; spill_store_bytes == 0; spill_load_bytes == 0
+// expect: hot_loop.LDG.32 == 32; hot_loop.FFMA == 16; mix.LDS == 0  // unrolled by 16
 #include "common.cuh"
 
 constexpr int TILE = 16;

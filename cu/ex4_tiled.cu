@@ -6,6 +6,10 @@
 // Shared    2 TILE^2 floats: 2 KiB with TILE 16, 8 KiB with TILE 32.
 // Expected  Bound by shared memory: still two reads for each multiply-add, and two barriers per
 //           k-tile, which are many with TILE 16.
+//
+// expect: registers <= 40; spill_store_bytes == 0; spill_load_bytes == 0
+// expect: hot_loop.FFMA >= 16; hot_loop.LDS.32 >= 16; hot_loop.ffma_share >= 0.25
+// expect: hot_loop.LDS.128 >= 4  // a row of As is the same for all lanes: four at once
 #include "common.cuh"
 
 #ifndef TILE

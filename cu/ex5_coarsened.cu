@@ -6,6 +6,10 @@
 //           of a warp stay neighbours in every access).
 // Shared    2 x 32 x 32 floats = 8 KiB: occupancy stays full.
 // Expected  Bound by shared memory, at twice the rate of ex4.
+//
+// expect: registers <= 40; spill_store_bytes == 0; spill_load_bytes == 0
+// expect: hot_loop.FFMA == 128; hot_loop.ffma_share >= 0.41
+// expect: hot_loop.LDS.32 == 64; hot_loop.LDS.128 == 16
 #include "common.cuh"
 
 constexpr int THREADS = 16, STRIDE = 2, TILE = THREADS * STRIDE;

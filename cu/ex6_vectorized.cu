@@ -6,6 +6,11 @@
 // Shared    2 x 64 x 64 floats = 32 KiB: fewer blocks fit on an SM than with ex5's 8 KiB.
 // Expected  Fewer load instructions, but lower occupancy; shared memory is still read one float at
 //           a time along N. On chips with 100 KiB per SM the loss outweighs the gain.
+//
+// expect: spill_store_bytes == 0; spill_load_bytes == 0
+// expect ex6_vectorized<true>: registers <= 80; mix.LDG.128 == 8; mix.LDG.32 == 0; mix.STS.128 == 8
+// expect ex6_vectorized<true>: hot_loop.FFMA == 128; hot_loop.ffma_share >= 0.73
+// expect ex6_vectorized<true>: hot_loop.LDS.32 == 32; hot_loop.LDS.128 == 8
 #include "common.cuh"
 
 constexpr int THREADS = 16, STRIDE = 4, TILE = THREADS * STRIDE;

@@ -6,6 +6,10 @@
 // Shared    2 x 64 x 64 floats = 32 KiB, as ex6.
 // Expected  Bound by what shared memory delivers and by global latency: nothing is prefetched, the
 //           loads of a tile are waited for before any of it is used.
+//
+// expect: spill_store_bytes == 0; spill_load_bytes == 0
+// expect ex7_register_tile<true>: registers <= 80; hot_loop.FFMA == 256; hot_loop.ffma_share >= 0.86
+// expect ex7_register_tile<true>: hot_loop.LDS.128 == 32; hot_loop.LDS.32 == 0
 #include "common.cuh"
 
 #ifndef STRIDE

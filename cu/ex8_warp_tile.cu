@@ -10,6 +10,10 @@
 // Registers 64 accumulators + 2 x 16 fragments + 8 prefetched + addresses: at most 128, so that two
 //           blocks fit on an SM.
 // Expected  Bound by the FFMA pipe and the register banks; two barriers per k-tile remain.
+//
+// expect: registers <= 128; spill_store_bytes == 0; spill_load_bytes == 0
+// expect ex8_warp_tile<true>: hot_loop.FFMA == 512; hot_loop.ffma_share >= 0.89
+// expect ex8_warp_tile<true>: hot_loop.LDS.128 == 32; hot_loop.LDS.32 == 0; hot_loop.BAR == 2
 #include "common.cuh"
 
 #ifndef BM

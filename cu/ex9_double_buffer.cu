@@ -8,6 +8,10 @@
 // Expected  Bound by the FFMA pipe and the register banks. A barrier costs most where few warps are
 //           there to fill the wait; with two blocks per SM the other block does, so the gain of one
 //           barrier less differs between chips.
+//
+// expect: registers <= 128; spill_store_bytes == 0; spill_load_bytes == 0
+// expect ex9_double_buffer<true>: hot_loop.FFMA == 1024; hot_loop.ffma_share >= 0.89  // two tiles
+// expect ex9_double_buffer<true>: hot_loop.LDS.128 == 64; hot_loop.LDS.32 == 0; hot_loop.BAR == 2
 #include "common.cuh"
 
 #ifndef BM

@@ -9,6 +9,10 @@
 // Shared    2 x 64 x 16 floats = 8 KiB.
 // Expected  Bound by the lanes if throughput were all. No prefetch, no double buffer: other blocks
 //           of the SM fill the time in which one waits for global memory.
+//
+// expect: registers <= 168; spill_store_bytes == 0; spill_load_bytes == 0
+// expect two_ideas<true>: hot_loop.FFMA >= 256; hot_loop.ffma_share >= 0.79
+// expect two_ideas<true>: hot_loop.LDS.128 <= 64; hot_loop.LDS.32 == 0
 #include "common.cuh"
 
 #ifndef TILE

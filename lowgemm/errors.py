@@ -21,7 +21,9 @@ __all__ = [
     "DtypeError",
     "EmptyCubinError",
     "EncodingError",
+    "ExpectationError",
     "GridSizeError",
+    "HostLibraryError",
     "KernelFaultError",
     "KernelNotFoundError",
     "LaunchError",
@@ -31,9 +33,11 @@ __all__ = [
     "OutputError",
     "OverlapError",
     "ProblemSizeError",
+    "PtxError",
     "SharedMemoryError",
     "SourceNotFoundError",
     "StreamDeviceError",
+    "SymbolNotFoundError",
     "ToolFailedError",
     "ToolNotFoundError",
     "ToolTimeoutError",
@@ -128,8 +132,28 @@ class CubinError(LowgemmError, ValueError):
     """The bytes are not a cubin that lowgemm can read."""
 
 
+class PtxError(LowgemmError, ValueError):
+    """The text is no PTX that lowgemm can read; the message names the line."""
+
+
 class EncodingError(LowgemmError, ValueError):
     """Bits that are no instruction, or a field that does not fit its bits."""
+
+
+class ExpectationError(LowgemmError, ValueError):
+    """An expectation of machine code that cannot be read, or names what there is not."""
+
+
+class HostLibraryError(LowgemmError, ValueError):
+    """The file is no library of a CPU that lowgemm can read."""
+
+
+class SymbolNotFoundError(LowgemmError, LookupError):
+    """The library has no such symbol or core. ``available`` lists some that it has."""
+
+    def __init__(self, what: str, remedy: str = "", *, available: tuple[str, ...] = ()) -> None:
+        super().__init__(what, remedy)
+        self.available = available
 
 
 class ArchitectureMismatchError(LowgemmError):

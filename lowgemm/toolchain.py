@@ -6,16 +6,18 @@ Nothing is loaded when this module is imported: each function looks when it is c
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lowgemm.errors import ToolFailedError, ToolNotFoundError, ToolTimeoutError
 
@@ -277,9 +279,9 @@ def cuda_include_dirs() -> tuple[Path, ...]:
     """Directories with cuda_fp16.h, mma.h, cooperative_groups.h and CCCL, in the order to pass.
 
     From NVRTC 13.3 on these are the headers bundled in NVRTC, which fit it exactly; the first call
-    on a machine unpacks them into the cache (26 MB, 2 s). For an older NVRTC they are those of the
-    ``nvidia-cuda-runtime`` and ``nvidia-cuda-cccl`` wheels or of a toolkit. Empty if there are
-    none.
+    on a machine unpacks them into the cache (26 MB, 2 s), and so does one that finds files missing
+    or cut. For an older NVRTC they are those of the ``nvidia-cuda-runtime`` and
+    ``nvidia-cuda-cccl`` wheels or of a toolkit. Empty if there are none.
 
     Raises
     ------
@@ -293,6 +295,13 @@ def cuda_include_dirs() -> tuple[Path, ...]:
     return _installed_headers()
 
 
+class _Size(NamedTuple):
+    """Of a tree of files."""
+
+    files: int
+    size_bytes: int
+
+
 def _installed_headers() -> tuple[Path, ...]:
     from cuda.pathfinder import find_nvidia_header_directory
 
@@ -300,71 +309,93 @@ def _installed_headers() -> tuple[Path, ...]:
     return tuple(Path(directory) for directory in found if directory)
 
 
-@lru_cache(maxsize=8)
+# Where this process has them instead if the cache cannot be written.
+_instead: dict[Path, Path] = {}
+_unpacking = threading.Lock()
+
+
 def _bundled_headers(target: Path) -> Path | None:
-    """Unpack NVRTC's headers as ``target`` unless they are there; None if it brings none."""
-    expected = _bundled_file_count()
-    if expected == 0:
+    """Unpack NVRTC's headers as ``target`` unless they are there; None if it brings none.
+
+    They are looked at each time: someone may have emptied the cache meanwhile.
+    """
+    expected = _bundled_size()
+    if expected is None:
         return None
-    if _file_count(target) >= expected:
-        return target
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".unpack-", dir=target.parent))
-    except OSError:
-        return _unpack(_process_directory() / target.name)
-    try:
-        fresh = _unpack(scratch / "headers")
-        return None if fresh is None else _publish(fresh, target, expected)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with _unpacking:
+        for place in (target, _instead.get(target)):
+            if place is not None and _is_whole(place, expected):
+                return place
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            scratch = Path(tempfile.mkdtemp(prefix=".unpack-", dir=target.parent))
+        except OSError:
+            return _unpack(_process_place(target))
+        try:
+            fresh = _unpack(scratch / "headers")
+            return None if fresh is None else _publish(fresh, target, expected)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _publish(fresh: Path, target: Path, expected: int) -> Path:
+def _publish(fresh: Path, target: Path, expected: _Size) -> Path:
     """Rename ``fresh`` to ``target``; another process may do the same at the same time."""
     for _ in range(3):
         try:
             fresh.rename(target)
             return target
         except OSError:
-            if _file_count(target) >= expected:
+            if _is_whole(target, expected):
                 return target
-            # Someone removed files from it: put what is left aside, where it will be deleted.
+            # Someone removed or emptied files of it: put it aside, where it will be deleted.
             aside = fresh.parent / f"incomplete-{os.urandom(4).hex()}"
             try:
                 target.rename(aside)
             except OSError:
                 continue
-    kept = _process_directory() / target.name
+    kept = _process_place(target)
     shutil.move(str(fresh), kept)
     return kept
 
 
-@lru_cache(maxsize=1)
-def _process_directory() -> Path:
-    """A directory that lives as long as this process, for when the cache cannot be written."""
+def _process_place(target: Path) -> Path:
+    """A place that lives as long as this process, for when the cache cannot be written."""
     directory = tempfile.mkdtemp(prefix="lowgemm-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return Path(directory)
+    _instead[target] = Path(directory) / target.name
+    return _instead[target]
 
 
-def _bundled_file_count() -> int:
+@lru_cache(maxsize=1)
+def _bundled_size() -> _Size | None:
     from cuda.bindings import nvrtc
 
     try:
         status, info, *_ = nvrtc.nvrtcGetBundledHeadersInfo()
     except (AttributeError, RuntimeError):  # bindings or library too old
-        return 0
-    return int(info.numFiles) if int(status) == 0 and info.available else 0
+        return None
+    if int(status) != 0 or not info.available or not info.numFiles:
+        return None
+    return _Size(int(info.numFiles), int(info.uncompressedSize))
 
 
-def _file_count(directory: Path) -> int:
-    return sum(not name.startswith(".") for _, _, files in os.walk(directory) for name in files)
+def _is_whole(directory: Path, expected: _Size) -> bool:
+    size = _size_of(directory)
+    return size.files >= expected.files and size.size_bytes >= expected.size_bytes
+
+
+def _size_of(directory: Path) -> _Size:
+    """Of all files but the hidden ones, which NVRTC's figures leave out."""
+    sizes = []
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            if not name.startswith("."):
+                with contextlib.suppress(OSError):  # someone may be deleting it
+                    sizes.append(os.lstat(f"{folder}/{name}").st_size)
+    return _Size(len(sizes), sum(sizes))
 
 
 def _unpack(directory: Path) -> Path | None:
-    if directory.exists():
-        return directory
     from cuda.bindings import nvrtc
 
     status: Any = nvrtc.nvrtcInstallBundledHeaders(os.fsencode(directory), 0)[0]

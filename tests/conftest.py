@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The tests compile into a cache of their own: the user's neither helps nor suffers."""
+    base = tmp_path_factory.getbasetemp()
+    # The processes of a parallel run share what they compile.
+    cache = base.parent / "cache" if "PYTEST_XDIST_WORKER" in os.environ else base / "cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOWGEMM_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("LOWGEMM_CACHE_DIR", str(cache))
         patch.delenv("LOWGEMM_CACHE", raising=False)
         yield
 

@@ -372,3 +372,96 @@ def test_message_names_kernel_and_position() -> None:
             [1, 2.5],
         )
     assert "argument 1 of kernel k (unsigned, 4 bytes) cannot be a float: 2.5" in str(error.value)
+
+
+# ---- ctypes, byte order and CUDA's number classes
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "size", "type_name"),
+    [
+        (ctypes.c_uint32(2**32 - 1), K.SIGNED, 4, "int"),
+        (ctypes.c_int32(-1), K.UNSIGNED, 4, "unsigned int"),
+        (ctypes.c_int64(-1), K.POINTER, 8, "float*"),
+        (ctypes.c_uint8(2), K.UNSIGNED, 1, "bool"),
+        (ctypes.c_char(b"a"), K.UNSIGNED, 1, "bool"),
+    ],
+)
+def test_ctypes_integers_have_their_range_checked(
+    value: Any, kind: ParameterKind, size: int, type_name: str
+) -> None:
+    """A ctypes integer is taken only where its value fits, as a numpy one is."""
+    with pytest.raises(ArgumentValueError):
+        packed(value, kind, size, type_name=type_name)
+
+
+def test_ctypes_integers_arrive() -> None:
+    """A ctypes integer, bool, character or address that fits is packed by its value."""
+    assert packed(ctypes.c_uint32(7), K.SIGNED, 4) == b"\7\0\0\0"
+    assert packed(ctypes.c_bool(True), K.UNSIGNED, 1, type_name="bool") == b"\1"
+    assert packed(ctypes.c_char(b"\xff"), K.SIGNED, 1, type_name="char") == b"\xff"
+    assert packed(ctypes.c_wchar("a"), K.SIGNED, 4, type_name="wchar_t") == b"a\0\0\0"
+    assert packed(ctypes.c_void_p(None), K.POINTER, 8) == bytes(8)
+
+
+class Swapped(ctypes.BigEndianStructure):
+    _fields_ = (("a", ctypes.c_int),)
+
+
+class Nested(ctypes.Structure):
+    _fields_ = (("inner", Swapped * 2), ("b", ctypes.c_int))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (ctypes.c_int32.__ctype_be__(1), K.SIGNED),
+        (ctypes.c_float.__ctype_be__(1), K.SIGNED),
+        (ctypes.c_float.__ctype_be__(1), K.FLOAT),
+        (ctypes.c_int32.__ctype_be__(1), K.UNKNOWN),
+        (Swapped(1), K.STRUCT),
+        ((ctypes.c_int32.__ctype_be__ * 1)(1), K.STRUCT),
+        (Nested(), K.STRUCT),
+        (np.zeros(1, [("a", ">i4")])[0], K.STRUCT),
+        (np.ones(1, ">i4").data, K.STRUCT),
+    ],
+)
+def test_the_other_byte_order_is_refused(value: Any, kind: ParameterKind) -> None:
+    """Nothing in the other byte order reaches a kernel."""
+    size = ctypes.sizeof(value) if isinstance(value, ctypes.Structure) else 4
+    with pytest.raises(ArgumentTypeError, match="cannot be"):
+        packed(value, kind, size)
+
+
+def test_int128() -> None:
+    """An __int128 parameter takes an int in its range, and bytes are refused with that remedy."""
+    name = {"type_name": "__int128"}
+    assert packed(-2, K.SIGNED, 16, **name) == (-2).to_bytes(16, "little", signed=True)
+    with pytest.raises(ArgumentValueError):
+        packed(2**127, K.SIGNED, 16, **name)
+    with pytest.raises(ArgumentTypeError, match="pass an int"):
+        packed(bytes(16), K.SIGNED, 16, **name)
+
+
+@pytest.mark.parametrize("kind", [K.STRUCT, K.UNKNOWN])
+def test_cuda_number_classes_by_value(kind: ParameterKind) -> None:
+    """A bfloat16 by value takes a float or its bytes, an 8-bit float its byte; errors say so."""
+    bfloat = {"type_name": "__nv_bfloat16"}
+    assert packed(1.0, kind, 2, **bfloat) == packed(1, kind, 2, **bfloat) == b"\x80\x3f"
+    assert packed(b"\x80\x3f", kind, 2, **bfloat) == b"\x80\x3f"
+    with pytest.raises(ArgumentTypeError, match="pass a Python float"):
+        packed(np.float32(1), kind, 2, **bfloat)
+    fp8 = {"type_name": "__nv_fp8_e4m3"}
+    assert packed(b"\x38", kind, 1, **fp8) == b"\x38"
+    for value in (1.0, 1, True, np.int8(1), np.float16(1)):
+        with pytest.raises(ArgumentTypeError, match=r"pass (the 1 byte of the value, or|int)"):
+            packed(value, kind, 1, **fp8)
+
+
+def test_bfloat16_of_a_real_kernel() -> None:
+    """A kernel with a __nv_bfloat16 parameter takes a Python float for it."""
+    from lowgemm.compiler import compile_source
+
+    text = "#include <cuda_bf16.h>\n__global__ void k(__nv_bfloat16 x) {}"
+    kernel = compile_source(text, arch=90).kernel()
+    assert pack(kernel.signature, [1.0]).buffer.raw[:2] == b"\x80\x3f"

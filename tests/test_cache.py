@@ -15,6 +15,9 @@ import pytest
 from lowgemm.compiler import Build, Cache, compile_file, compile_source
 from lowgemm.compiler.cache import CachedOutput
 from lowgemm.compiler.nvrtc import Program, run_program
+from lowgemm.compiler.sources import find_headers
+from lowgemm.compiler.store import Store
+from lowgemm.errors import CompilationError, OutputError
 
 ROOT = Path(__file__).parents[1]
 KERNEL = 'extern "C" __global__ void k(int* p) { p[0] = VALUE; }\n'
@@ -311,7 +314,7 @@ def test_a_cache_that_cannot_be_written_warns_once(
 ) -> None:
     """Where no entry can be written, compiling works, with one warning."""
     (tmp_path / "file").write_text("no directory")
-    monkeypatch.setattr(Cache, "_warned", False)
+    monkeypatch.setattr(Store, "_warned", False)
     cache = Cache(tmp_path / "file" / "cache")
     with pytest.warns(RuntimeWarning, match="LOWGEMM_CACHE_DIR"):
         compile_source(KERNEL, arch=90, defines={"VALUE": 1}, cache=cache)
@@ -340,3 +343,150 @@ def test_cuda_headers_do_not_keep_a_build_from_the_cache(cache: Cache) -> None:
     for expected in (False, True):
         build = compile_source(text, arch=90, defines={"VALUE": 1}, cache=cache)
         assert build.from_cache is expected
+
+
+PROBED = "\n#define VALUE 7777\n#else\n#define VALUE 8888\n#endif\n"
+
+
+@pytest.mark.parametrize(
+    ("opening", "defines"),
+    [
+        ('#if defined(__has_include) && __has_include("a.h")', {}),
+        ('#if __has_include("z.h") || __has_include("a.h")', {}),
+        ('#if __has_include("a).h") || __has_include /* \n */ ("a.h")', {}),
+        ('#define HI(x) __has_include(x)\n#if HI("a.h")', {}),
+        ('#define HI(x) /*\n*/ __has_include(x)\n#define x "z.h"\n#if HI("a.h")', {}),
+        ("#if __has_include(H)", {"H": '"a.h"'}),
+        ("#if HAS", {"HAS": '__has_include("a.h")'}),
+        ('#define P(x) __has_##x\n#if P(include)("a.h")', {}),
+        ('#define P_(x, y) x##y\n#define P(x, y) P_(x, y)\n#if P(__has_, include)("a.h")', {}),
+        (
+            '#define P_(x, y) x##y\n#define P(x, y) P_(x, y)\n#if P(H, include)("a.h")',
+            {"H": "__has_"},
+        ),
+    ],
+)
+def test_every_probe_for_a_header_is_seen(
+    tmp_path: Path, cache: Cache, opening: str, defines: dict[str, str]
+) -> None:
+    """However a source asks whether a header is there, a build from the cache has the answer."""
+    text, name = opening + PROBED + KERNEL, str(tmp_path / "k.cu")
+    for content, expected in ((None, "8888"), ("", "7777")):
+        if content is not None:
+            (tmp_path / "a.h").write_text(content)
+        build = compile_source(text, name=name, arch=90, defines=defines, cache=cache)
+        assert expected in build.ptx
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "-I {}",
+        " -I{}",
+        "-I{} ",
+        "-I\t{}",
+        '-D H="{}/v.h"',
+        ' -DH="{}/v.h"',
+        " --pre-include={}/v.h",
+    ],
+)
+def test_blanks_around_options_hide_nothing(tmp_path: Path, cache: Cache, option: str) -> None:
+    """An option with blanks around it or its value is read as NVRTC reads it: never stale."""
+    text = "#ifdef H\n#include H\n#elif !defined VALUE\n#include <v.h>\n#endif\n" + KERNEL
+    for value in ("6666", "7777"):
+        (tmp_path / "v.h").write_text(f"#define VALUE {value}\n")
+        build = compile_source(text, arch=90, options=(option.format(tmp_path),), cache=cache)
+        assert value in build.ptx
+
+
+@pytest.mark.parametrize(
+    "opening", ['#include\r"v.h"\n', "#\rinclude <v.h>\n", '#define\rH\r"v.h"\n#include H\n']
+)
+def test_carriage_returns_are_blanks_too(tmp_path: Path, cache: Cache, opening: str) -> None:
+    """A lone carriage return inside a directive, a blank to NVRTC, hides no header."""
+    source = tmp_path / "k.cu"
+    source.write_bytes((opening + KERNEL).encode())
+    for value in ("6666", "7777"):
+        (tmp_path / "v.h").write_text(f"#define VALUE {value}\n")
+        build = compile_file(source, arch=90, include_dirs=[tmp_path], cache=cache)
+        assert value in build.ptx
+
+
+@pytest.mark.parametrize(
+    "when", ["P(__TI##ME__)", "P(__, TIME, __)", "P(__DA, TE__)", "P(__TIME, STAMP__)"]
+)
+def test_a_clock_put_together_is_not_cached(cache: Cache, when: str) -> None:
+    """A source that pastes the clock's name together is compiled anew each time."""
+    paste = "#define Q(x, y, z) x##y##z\n#define P(...) Q(__VA_ARGS__, , )\n"
+    if "##" in when:
+        paste = "#define P(x) x\n#define NOW __TI##ME__\n"
+    if when.count(",") == 2:
+        paste = "#define P(x, y, z) x##y##z\n"
+    unused = f"#define UNUSED {when}\n#define VALUE 1\n"
+    for _ in range(2):
+        assert not compile_source(paste + unused + KERNEL, arch=90, cache=cache).from_cache
+
+
+def test_an_odd_file_does_not_break_the_scan(tmp_path: Path, cache: Cache) -> None:
+    """A header that names a file with a NUL is refused by the compiler, in its words."""
+    (tmp_path / "n.h").write_bytes(b'#if 0\n#include "a\0b/c.h"\n#endif\n')
+    text = '#include "n.h"\n' + KERNEL
+    with pytest.raises(CompilationError, match="invalid character"):
+        compile_source(text, name=str(tmp_path / "k.cu"), arch=90, cache=cache)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"/*\n" * 20000 + b"*/",
+        b"#/*\n" * 20000 + b"*/",
+        b"#/*\n" + b"#/**//*\n" * 20000,
+        b"__has_include /*\n" * 20000 + b"*/",
+        b"".join(
+            b"#define A%d A%d\n#define A%d B%d\n#define B%d A%d\n" % (i, i + 1, i, i + 1, i, i + 1)
+            for i in range(1000)
+        )
+        + b"#include A0\n",
+    ],
+)
+def test_scanning_takes_linear_time(text: bytes) -> None:
+    """No text keeps the search for headers busy."""
+    start = time.perf_counter()
+    find_headers(text, "/nowhere/k.cu", (), {})
+    assert time.perf_counter() - start < 3
+
+
+def test_a_directory_among_the_entries_stays(cache: Cache) -> None:
+    """Clearing deletes entries, and passes over a directory that is named like one."""
+    compile_source(KERNEL, arch=90, defines={"VALUE": 1}, cache=cache)
+    odd = cache.directory / "odd.build"
+    odd.mkdir()
+    cache.clear()
+    assert _entries(cache) == [odd]
+
+
+def test_an_entry_that_cannot_be_deleted_is_told(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clearing a cache that may not be written raises OutputError with its path."""
+    compile_source(KERNEL, arch=90, defines={"VALUE": 1}, cache=cache)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("no")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OutputError, match="cannot be emptied"):
+        cache.clear()
+
+
+def test_warnings_as_errors_do_not_lose_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where warnings are errors, an unwritable cache is logged and the build returned."""
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setattr(Store, "_warned", False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache = Cache(tmp_path / "file" / "cache")
+        assert compile_source(KERNEL, arch=90, defines={"VALUE": 1}, cache=cache).kernels
+    assert "LOWGEMM_CACHE_DIR" in caplog.text

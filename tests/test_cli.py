@@ -202,6 +202,24 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("output", ["--markdown", "--json", ""])
+def test_any_terminal_can_show_it(encoding: str, output: str) -> None:
+    """An ASCII terminal gets question marks, a closed one nothing, and neither a traceback."""
+    command = f"{sys.executable} -m lowgemm ladder ex3 --no-run -a 90 {output}"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command} && {command} >&-"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=Path(__file__).resolve().parents[1],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ex3" in done.stdout
+
+
 def test_each_rung_and_architecture_comes_once() -> None:
     """Names are taken in any case, and a repeated name gives one row."""
     done = lowgemm("ladder", "EX3", "ex3", "-a", "sm_90", "-a", "90", "--no-run", "--json")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lowgemm.compiler import Cache, compile_file, compile_many, compile_source, parse_log
+from lowgemm.compiler.build import assemble_kernels
 from lowgemm.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     CompilationError,
+    CubinError,
     EmptyCubinError,
     KernelNotFoundError,
     SourceNotFoundError,
@@ -276,3 +279,101 @@ def test_a_second_compilation_has_its_log(gpu: Gpu) -> None:
     for _ in range(2):
         build = compile_source(text, arch=gpu.architecture, cache=None)
         assert "bytes spill stores" in build.log
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"text": "// \ud800\n" + ONE}, ArgumentValueError),
+        ({"text": b"__global__ void k() {}"}, ArgumentTypeError),
+        ({"name": "a\0b.cu"}, ArgumentValueError),
+        ({"name": "a\ud800.cu"}, ArgumentValueError),
+        ({"name": 5}, ArgumentTypeError),
+        ({"defines": {"VALUE": "\ud800"}}, ArgumentValueError),
+        ({"defines": ["VALUE"]}, ArgumentTypeError),
+        ({"include_dirs": ["a\0b"]}, ArgumentValueError),
+        ({"include_dirs": ["a\ud800"]}, ArgumentValueError),
+        ({"include_dirs": ["ends in a blank "]}, ArgumentValueError),
+        ({"include_dirs": [5]}, ArgumentTypeError),
+        ({"include_dirs": Path("a")}, ArgumentTypeError),
+        ({"name_expressions": (5,)}, ArgumentTypeError),
+        ({"name_expressions": ("k\0",)}, ArgumentValueError),
+        ({"options": ("-DA=1\0-DB",)}, ArgumentValueError),
+        ({"options": (b"-G",)}, ArgumentTypeError),
+        ({"options": 5}, ArgumentTypeError),
+        ({"arch": "sm_" + "9" * 5000}, UnknownArchitectureError),
+        ({"arch": 10**5000}, UnknownArchitectureError),
+        ({"options": (" -arch=sm_80",)}, CompilationError),
+    ],
+)
+def test_impossible_arguments_have_typed_errors(
+    change: dict[str, Any], error: type[Exception]
+) -> None:
+    """What NVRTC cannot take is refused with a typed error of a few words."""
+    arguments: dict[str, Any] = {"text": ONE, "arch": 90, "defines": {"VALUE": 1}} | change
+    text = arguments.pop("text")
+    with pytest.raises(error) as raised:
+        compile_source(text, **arguments)
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("path", ["a\0b.cu", "a\ud800.cu", 5])
+def test_impossible_paths_have_typed_errors(path: Any) -> None:
+    """A path that no file can have is refused with a typed error."""
+    with pytest.raises((ArgumentValueError, ArgumentTypeError)):
+        compile_file(path, arch=90)
+
+
+def test_a_cubin_for_another_architecture_is_refused() -> None:
+    """A build's cubin is for the architecture that the build says."""
+    build = compile_source(ONE, arch=80, defines={"VALUE": 1})
+    with pytest.raises(CubinError, match="made a cubin for sm_80; sm_90 was asked for"):
+        assemble_kernels(build.cubin, build.ptx, build.log, (), Architecture.parse(90))
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    """A byte order mark before a text does no harm, in a file or not."""
+    (tmp_path / "k.cu").write_text("\ufeff" + ONE, encoding="utf-8")
+    assert compile_source("\ufeff" + ONE, arch=90, defines={"VALUE": 1}).kernels
+    assert compile_file(tmp_path / "k.cu", arch=90, defines={"VALUE": 1}).kernels
+
+
+def test_a_quotation_mark_in_the_path_is_explained(tmp_path: Path) -> None:
+    """Line information cannot hold a path with a quotation mark: the error says what to do."""
+    path = tmp_path / 'd"q.cu'
+    path.write_text(ONE)
+    with pytest.raises(CompilationError, match="line_info=False"):
+        compile_file(path, arch=90, defines={"VALUE": 1})
+    assert compile_file(path, arch=90, defines={"VALUE": 1}, line_info=False).kernels
+
+
+def test_templates_are_named_in_linear_time() -> None:
+    """A long comment that looks like templates does not keep the error message waiting."""
+    text = "// " + "template<a> __global__ " * 5000
+    start = time.perf_counter()
+    with pytest.raises(EmptyCubinError):
+        compile_source(text, arch=90, cache=None)
+    assert time.perf_counter() - start < 3
+    bounded = "template <int N> static __global__ void __launch_bounds__(32) kn(int* p) {}"
+    with pytest.raises(EmptyCubinError, match=r"its templates \(kn\)"):
+        compile_source(bounded, arch=90)
+
+
+def test_spills_of_a_shared_function_are_counted_once() -> None:
+    """In relocatable code the spills of a function that two kernels share count for one of them."""
+    text = """
+__device__ __noinline__ float shared(const float* p)
+{
+    float a[64], sum = 0;
+    for (int i = 0; i < 64; i++) a[i] = p[i];
+    __syncthreads();
+    for (int i = 0; i < 64; i++) sum += a[i] * a[63 - i];
+    return sum;
+}
+__global__ void __launch_bounds__(1024) one(float* p) { p[0] = shared(p + 1); }
+__global__ void __launch_bounds__(1024) two(float* p) { p[0] = shared(p + 2); }
+"""
+    options = ("-rdc=true", "-maxrregcount=32")
+    build = compile_source(text, arch=90, options=options)
+    spills = [kernel.resources.spill_store_bytes > 0 for kernel in build.kernels]
+    assert sorted(spills) == [False, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -74,7 +75,9 @@ def test_architecture_registers_and_shared_memory(arch: str) -> None:
         assert kernel.signature.stack_bytes == kernel.resources.stack_bytes
     assert build.kernel("plain").signature.shared_bytes in (67 * 4, 68 * 4)  # ptxas rounds up
     assert build.kernel("dynamic").signature.shared_bytes == 0
-    assert build.kernel("stack").signature.stack_bytes >= 1200
+    stack_bytes = build.kernel("stack").signature.stack_bytes
+    assert stack_bytes is not None
+    assert stack_bytes >= 1200
 
 
 def test_a_family_target_reads_as_the_plain_one() -> None:
@@ -186,3 +189,49 @@ def test_damaged_headers_raise_cubin_error_alone(position: int, value: bytes) ->
     damaged = bytearray(_compile("90").cubin)
     damaged[position : position + len(value)] = value
     _read_or_refuse(bytes(damaged))
+
+
+@pytest.mark.parametrize("arch", ["75", "80", "90", "100", "120"])
+def test_relocatable_cubins_are_read(arch: str) -> None:
+    """A cubin compiled with -rdc=true is read, with its static shared memory."""
+    text = """
+__device__ int global[50000];
+extern "C" __global__ void k(int* p)
+{
+    __shared__ int s[12288];
+    s[threadIdx.x] = p[0];
+    __syncthreads();
+    p[0] = s[3] + global[p[1]];
+}
+"""
+    build = compile_source(text, arch=arch, options=("-rdc=true",))
+    assert build.kernel().signature.shared_bytes == 49152
+    assert read_cubin(build.cubin).code["k"]
+
+
+def test_a_recursion_has_no_known_stack() -> None:
+    """The stack of a kernel that calls itself in a circle is not known: None."""
+    text = """
+__device__ __noinline__ int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
+__global__ void k(int* p) { p[0] = fib(p[1]); }
+"""
+    assert compile_source(text, arch=90).kernel("k").signature.stack_bytes is None
+
+
+def test_sections_that_claim_the_whole_file_cost_no_memory() -> None:
+    """Many section headers over the same bytes are refused before the bytes are copied."""
+    count, size = 3000, 1 << 20
+    head = bytearray(b"\x7fELF\x02\x01\x01\x33\x08".ljust(64, b"\0"))
+    struct.pack_into("<HHI", head, 16, 2, 190, 1)
+    struct.pack_into("<Q", head, 40, 64)
+    struct.pack_into("<I", head, 48, 0x5A00)
+    struct.pack_into("<HHHHHH", head, 52, 64, 56, 0, 64, count, 0)
+    header = struct.pack("<IIQQQQIIQQ", 0, 1, 0, 0, 0, size, 0, 0, 1, 0)
+    data = (bytes(head) + header * count).ljust(size, b"\0")
+    tracemalloc.start()
+    try:
+        with pytest.raises(CubinError, match="sections of"):
+            read_cubin(data)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()

@@ -27,6 +27,7 @@ from lowgemm.errors import (
     StreamDeviceError,
 )
 from lowgemm.runtime import as_view
+from lowgemm.runtime.interchange import cuda_array_interface
 
 if TYPE_CHECKING:
     from lowgemm.device import Gpu
@@ -394,6 +395,26 @@ def test_stream_waits_for_event(gpu: Gpu, module: DeviceModule) -> None:
     second.wait(first.record())
     y = gpu.empty(1)
     mangled(module, "scale").launch(2.0, x, y, 1, grid=1, block=1, stream=second)
+    assert y.download(stream=second)[0] == 6.0
+
+
+def test_prepared_launch_in_another_stream_waits_for_the_producer(
+    gpu: Gpu, module: DeviceModule
+) -> None:
+    """A prepared launch in a stream given later sees what the array's producer wrote before."""
+    x, y = gpu.zeros(1), gpu.empty(1)
+    producer, first, second = gpu.stream(), gpu.stream(), gpu.stream()
+    mangled(module, "slow").launch(x, 3.0, 20_000_000, grid=1, block=1, stream=producer)
+
+    class Produced:
+        __cuda_array_interface__ = cuda_array_interface(
+            x.pointer, (1,), np.dtype(np.float32), stream=producer.handle
+        )
+
+    prepared = mangled(module, "scale").prepare(
+        2.0, Produced(), y, 1, grid=1, block=1, stream=first
+    )
+    prepared.launch(second)
     assert y.download(stream=second)[0] == 6.0
 
 

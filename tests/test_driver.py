@@ -37,11 +37,12 @@ from lowgemm.errors import (
     StreamDeviceError,
 )
 from lowgemm.hardware.architecture import Architecture
-from lowgemm.runtime.interchange import as_view
+from lowgemm.runtime.interchange import as_view, cuda_array_interface
 
 REAL = bindings()
 OK = REAL.CUresult.CUDA_SUCCESS
 ILLEGAL = REAL.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+F4 = np.dtype(np.float32)
 INVALID_CONTEXT = REAL.CUresult.CUDA_ERROR_INVALID_CONTEXT
 
 
@@ -939,3 +940,32 @@ def test_launch_waits_for_the_foreign_stream(api: StandIn, gpu: Gpu) -> None:
     launch(gpu, 2.0, Foreign(1), 8, stream=gpu.stream())
     assert api.calls.count("cuStreamWaitEvent") == 1
     assert api.live["event"] == set()
+
+
+def test_a_prepared_launch_in_another_stream_waits_for_the_producers(
+    api: StandIn, gpu: Gpu
+) -> None:
+    """A prepared launch waits for the streams of its arrays in whatever stream it is launched."""
+
+    class Foreign:
+        __cuda_array_interface__ = cuda_array_interface(0x1000, (8,), F4, stream=1)
+
+    kernel = gpu.load(FakeBuild()).kernel()
+    first, second = gpu.stream(), gpu.stream()
+    prepared = kernel.prepare(2.0, Foreign(), 8, grid=1, block=32, stream=first)
+    ordered = api.calls.count("cuStreamWaitEvent")
+    prepared.launch()
+    assert api.calls.count("cuStreamWaitEvent") == ordered == 1
+    prepared.launch(second)
+    assert api.calls.count("cuStreamWaitEvent") == 2
+    assert api.live["event"] == set()
+
+
+def test_a_dlpack_array_is_valid_in_the_other_stream_too(api: StandIn, gpu: Gpu) -> None:
+    """A DLPack array was made ready for the prepared stream: another one waits for that."""
+    kernel = gpu.load(FakeBuild()).kernel()
+    array = SimpleView(gpu.zeros(8))
+    prepared = kernel.prepare(2.0, array, 8, grid=1, block=32, stream=gpu.stream())
+    assert "cuStreamWaitEvent" not in api.calls
+    prepared.launch(gpu.stream())
+    assert api.calls.count("cuStreamWaitEvent") == 1

@@ -76,6 +76,20 @@ def test_sizes_of_zero_or_less_or_beyond_int_are_refused(sizes: tuple[int, int, 
         GemmProblem(*sizes)
 
 
+def test_sizes_of_numpy_do_not_overflow() -> None:
+    """Sizes from an int32 array count as whole numbers of any size."""
+    problem = GemmProblem(*np.array([50000] * 3, np.int32))
+    assert problem.a_elements == 50000**2
+    assert type(problem.m) is int
+
+
+@pytest.mark.parametrize("size", [4.0, True, "4", None])
+def test_what_is_no_whole_number_is_no_size(size: object) -> None:
+    """Floats, bools and texts are refused with the name of the size."""
+    with pytest.raises(ProblemSizeError, match="n = "):
+        GemmProblem(4, size, 4)  # type: ignore[arg-type]
+
+
 def test_a_leading_dimension_shorter_than_its_row_is_refused() -> None:
     """The error names the leading dimension and the row."""
     with pytest.raises(ProblemSizeError, match="ldb = 7 for rows of 8"):
@@ -149,13 +163,56 @@ def test_a_wrong_result_never_passes(fault: str, said: str, data: str) -> None:
     assert result.error_over_bound == float("inf")
 
 
-def test_tf32_does_not_pass_for_fp32() -> None:
-    """Rounding A to TF32's 11 bits is found on exact data, however long the sum."""
-    problem = GemmProblem(16, 16, 4096)
+def rounded(matrix: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
+    """To so many significant bits, as TF32 (11) and BF16 (8) do it."""
+    drop = 24 - bits
+    half, mask = 1 << (drop - 1), 0xFFFFFFFF << drop & 0xFFFFFFFF
+    return (matrix.view(np.uint32) + half & mask).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize("k", [2, 100, 4096, 8192, 65536])
+@pytest.mark.parametrize("bits", [8, 11, 12])
+@pytest.mark.parametrize("operand", ["A", "B"])
+def test_no_lower_precision_passes_for_fp32(k: int, bits: int, operand: str) -> None:
+    """Rounding A or B to TF32, FP16 or BF16 is found on exact data, however long the sum."""
+    problem = GemmProblem(8, 8, k)
     operands = exact_operands(problem)
-    rounded = (operands.a.view(np.uint32) + 0x1000 & 0xFFFFE000).astype(np.uint32).view(np.float32)
-    c = product(problem, rounded, operands.b)
+    assert operands.exact
+    a = rounded(operands.a, bits) if operand == "A" else operands.a
+    b = rounded(operands.b, bits) if operand == "B" else operands.b
+    c = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32).ravel()
     assert not Reference(problem, operands).check(c).passed
+
+
+@pytest.mark.parametrize("k", [1, 1024, 1025, 2**23])
+def test_exact_data_is_exact_in_any_order(k: int) -> None:
+    """The sum of all magnitudes stays within 2^24, so no partial sum is ever rounded."""
+    operands = exact_operands(GemmProblem(1, 1, k))
+    magnitudes = np.abs(operands.a[0].astype(np.float64) * operands.b[:, 0])
+    assert operands.exact
+    assert magnitudes.sum() <= 2**24
+
+
+def test_a_write_beside_c_is_found() -> None:
+    """A float before or behind C that a kernel touched fails the check."""
+    problem = GemmProblem(4, 5, 6)
+    operands = exact_operands(problem)
+    reference = Reference(problem, operands)
+    whole = poisoned(problem.c_elements + 16)
+    whole[8:-8] = product(problem, operands.a, operands.b)
+    assert reference.check(whole, guard_elements=8).passed
+    for at in (7, len(whole) - 8):
+        touched = whole.copy()
+        touched[at] = 0.0
+        assert "around C" in reference.check(touched, guard_elements=8).reason
+
+
+def test_a_strided_buffer_is_not_taken_for_c() -> None:
+    """Every second float of a buffer is refused: its neighbours would be read instead."""
+    problem = GemmProblem(2, 2, 2)
+    reference = Reference(problem, exact_operands(problem))
+    with pytest.raises(ArrayLayoutError, match="contiguous"):
+        reference.check(poisoned(8)[::2])
 
 
 def test_the_bound_is_highams_gamma() -> None:
@@ -238,6 +295,23 @@ def test_shapes_that_do_not_fit_are_refused(
     a, b, c = (CudaLike(s, pointer=p) for s, p in zip(shapes, (A_AT, B_AT, C_AT), strict=True))
     with pytest.raises(ProblemSizeError, match=error):
         ex8.prepare_matrices(a, b, c)
+
+
+def test_the_producers_stream_goes_along(ex8: RungKernel) -> None:
+    """An array that becomes valid in a stream of its own makes the launch wait for that stream."""
+    a, b, c = matrices()
+    a.__cuda_array_interface__["stream"] = 77
+    ex8.prepare_matrices(a, b, c).launch()
+    device = ex8.device
+    assert isinstance(device, FakeDevice)
+    assert device.launches[-1][2].streams == frozenset({77})
+
+
+def test_an_address_between_floats_is_refused(ex8: RungKernel) -> None:
+    """A pointer that is no multiple of 4 would fault on the GPU; it never gets there."""
+    a, b, _ = matrices()
+    with pytest.raises(ArrayLayoutError, match="0x300002"):
+        ex8.prepare_matrices(a, b, CudaLike((64, 32), pointer=C_AT + 2))
 
 
 def test_a_vector_is_no_matrix(ex8: RungKernel) -> None:

@@ -454,3 +454,49 @@ def test_contiguity() -> None:
     assert view(0, (3, 1), (4, 4)).contiguous
     assert not view(0, (2, 2), (4, 8)).contiguous
     assert not view(0, (4,), (8,)).contiguous
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strides": (4,)},
+        {"strides": (4, 4, 4)},
+        {"strides": 5},
+        {"data": (-5, False)},
+        {"data": (2**64, False)},
+        {"data": None},
+        {"version": None},
+        {"shape": (-1, 3)},
+        {"shape": None},
+        {"typestr": None, "shape": 5},
+        {"stream": "one"},
+        {"stream": -2},
+    ],
+)
+def test_a_damaged_interface_is_a_typed_error(change: dict[str, Any]) -> None:
+    """A __cuda_array_interface__ that makes no sense raises ArrayLayoutError and says so."""
+
+    class Odd:
+        __cuda_array_interface__ = cuda_array_interface(64, (2, 3), F4) | change
+
+    with pytest.raises(ArrayLayoutError, match="not valid"):
+        as_view(Odd())
+
+
+@pytest.mark.parametrize("interface", [[], 5, "text"])
+def test_an_interface_of_another_type_is_a_typed_error(interface: object) -> None:
+    """A __cuda_array_interface__ that is no dict raises ArrayLayoutError."""
+    odd = type("Odd", (), {"__cuda_array_interface__": interface})
+    with pytest.raises(ArrayLayoutError):
+        as_view(odd())
+
+
+def test_a_producer_that_does_not_tell_its_device() -> None:
+    """A DLPack producer that fails when asked for its device raises ArrayLayoutError."""
+
+    class Odd(Exporter):
+        def __dlpack_device__(self) -> Any:
+            raise RuntimeError("gone")
+
+    with pytest.raises(ArrayLayoutError, match="device"):
+        as_view(Odd())

@@ -95,6 +95,8 @@ def test_parameters_are_known_by_type(compiled: dict[tuple[str, str], CompiledRu
         ("ex7", {"STRIDE": 8, "RK": 4}, "STRIDE must be 4"),
         ("ex8", {"BM": 100}, "whole warp tiles"),
         ("ex8", {"BK": 6}, "BK and BN in fours"),
+        ("ex8", {"BM": 48, "BN": 96, "BK": 24, "TM": 12, "TN": 12}, "BM in thirty-twos"),
+        ("ex9", {"BM": 16, "BN": 64, "BK": 16, "TM": 4}, "BM in thirty-twos"),
         ("ex9", {"TM": 6, "BM": 96}, "TM and TN in fours"),
         ("ex10", {"STAGES": 1}, "STAGES must be 2 or more"),
         ("ex10", {"STAGES": 5}, "exceed 48 KiB"),

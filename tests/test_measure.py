@@ -164,6 +164,22 @@ def test_nothing_is_measured_without_candidates_or_time() -> None:
         run(clock, {"k": clock.work("k", lambda: 0.0)})
 
 
+@pytest.mark.parametrize("time_us", [float("nan"), float("inf"), -1.0])
+def test_a_time_that_is_none_is_no_sample(time_us: float) -> None:
+    """An event that later gives no time ends the measurement instead of entering the median."""
+    clock = Clock()
+    good = iter([1000.0] * 6)
+    with pytest.raises(MeasurementError, match="by the events"):
+        run(clock, {"k": clock.work("k", lambda: next(good, time_us))})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_settings_are_finite(value: float) -> None:
+    """A time limit that is no number is refused with its name."""
+    with pytest.raises(MeasurementError, match="max_seconds"):
+        TimerSettings(max_seconds=value)
+
+
 def test_settings_that_cannot_settle_are_refused() -> None:
     """Fewer than four samples have no quartiles."""
     with pytest.raises(MeasurementError, match="3 to 200"):

@@ -14,7 +14,14 @@ from lowgemm.errors import MeasurementError
 from lowgemm.gemm import CheckResult, GemmProblem
 from lowgemm.hardware import Architecture
 from lowgemm.measure import Timing
-from lowgemm.report import LadderReport, Provenance, join_ladder, read_report, write_report
+from lowgemm.report import (
+    LadderReport,
+    Provenance,
+    join_ladder,
+    plain,
+    read_report,
+    write_report,
+)
 from lowgemm.studies.ladder import CompiledRung, LadderRun, PeerRun, compile_ladder
 from lowgemm.studies.peers import PeerIdentity
 from lowgemm.view import ladder_markdown, ladder_view
@@ -121,13 +128,35 @@ def test_a_report_without_measurements_is_not_written(
         write_report(bare, tmp_path / "x.json")
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"schema": 99, "rows": []}', '{"schema": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"schema": 99, "rows": []}', '{"schema": 1}', "[" * 100_000, "\0\x7fELF"],
+    ids=range(6),
+)
 def test_a_file_that_is_no_report_is_named(content: str, tmp_path: Path) -> None:
     """Reading something else is an error with the file's name."""
     path = tmp_path / "broken.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(MeasurementError, match=r"broken\.json"):
         read_report(path)
+
+
+def test_a_field_of_another_type_is_named(report: LadderReport, tmp_path: Path) -> None:
+    """A number that is a text is refused when it is read, not when it is shown."""
+    path = tmp_path / "edited.json"
+    write_report(report, path)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["rows"][0]["registers"] = "many"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(MeasurementError, match="registers is 'many'"):
+        read_report(path)
+
+
+def test_what_json_lacks_becomes_null() -> None:
+    """NaN and infinity of a failed check are null, so that every reader takes the output."""
+    verdict = CheckResult(False, float("nan"), float("inf"), "element (0, 0) is nan")
+    text = json.dumps(plain({"results": (verdict,)}), allow_nan=False)
+    assert json.loads(text)["results"][0]["error_over_bound"] is None
 
 
 def test_the_table_shows_right_wrong_and_the_peer(report: LadderReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -155,3 +156,36 @@ def test_headers_are_unpacked_once_and_repaired(
     monkeypatch.setenv("LOWGEMM_CACHE_DIR", str(tmp_path))
     toolchain.cuda_include_dirs()
     assert header.is_file()
+
+
+def test_headers_come_back_while_the_process_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache that is deleted, or a header that is emptied, is repaired at the next compilation."""
+    if toolchain.nvrtc_version() < (13, 3):
+        pytest.skip("this NVRTC brings no headers")
+    monkeypatch.setenv("LOWGEMM_CACHE_DIR", str(tmp_path / "cache"))
+    text = "#include <cuda_fp16.h>\n__global__ void k(__half* p) { p[0] = 1; }"
+    assert compile_source(text, arch=90, cache=None).kernels
+    shutil.rmtree(tmp_path / "cache")
+    assert compile_source(text, arch=90, cache=None).kernels
+    header = toolchain.cuda_include_dirs()[0] / "cuda_fp16.h"
+    size = header.stat().st_size
+    header.write_bytes(b"")
+    toolchain.cuda_include_dirs()
+    assert header.stat().st_size == size > 0
+
+
+def test_headers_without_a_cache_live_in_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the cache cannot be written, the headers are unpacked once for the process."""
+    if toolchain.nvrtc_version() < (13, 3):
+        pytest.skip("this NVRTC brings no headers")
+    (tmp_path / "file").write_text("no directory")
+    monkeypatch.setenv("LOWGEMM_CACHE_DIR", str(tmp_path / "file"))
+    first = toolchain.cuda_include_dirs()
+    assert (first[0] / "cuda_fp16.h").is_file()
+    assert toolchain.cuda_include_dirs() == first
+    shutil.rmtree(first[0])
+    assert (toolchain.cuda_include_dirs()[0] / "cuda_fp16.h").is_file()

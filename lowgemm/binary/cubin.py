@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lowgemm.binary.signature import KernelSignature, Parameter, ParameterKind
@@ -20,9 +20,15 @@ __all__ = ["Cubin", "read_cubin"]
 
 _EM_CUDA = 190
 _ET_EXEC = 2
-_SHT_NOBITS = 8
+# Sections without content: SHT_NOBITS and, in relocatable objects, SHT_CUDA_GLOBAL, _LOCAL, _SHARED
+# and the shared memory that the system reserves.
+_NO_CONTENT = frozenset(
+    ("SHT_NULL", "SHT_NOBITS", 8, 0x70000007, 0x70000009, 0x7000000A, 0x70000015)
+)
 # Real cubins have a few sections per kernel; a damaged header may claim 2**64.
 _MAX_SECTIONS = 1 << 20
+# Few sections of a real cubin share bytes with another (.nv.merc's do, from sm_100 on).
+_MOST_SHARING = 2
 
 _STT_FUNC = 2
 _STO_CUDA_ENTRY = 0x10
@@ -38,6 +44,7 @@ _EIATTR_CTA_PER_CLUSTER = 0x3D
 _EIATTR_MAX_CLUSTER_RANK = 0x3F
 # Used instead of KPARAM_INFO by a kernel with more than 4 KiB of parameters.
 _EIATTR_KPARAM_INFO_V2 = 0x45
+_UNKNOWN_STACK = 0xFFFFFFFF
 _POINTER_SPACE = 5
 
 # Attribute of .nv.compat: 1 for an architecture-specific ("a") target, 0 for plain and "f" ones.
@@ -56,11 +63,13 @@ class Cubin:
 
     ``arch`` has the suffix ``a`` where the cubin was made for an architecture-specific target; a
     family target (``sm_100f``) is marked nowhere in the file and reads as ``sm_100``.
-    ``kernels`` are in the order of the file.
+    ``kernels`` are in the order of the file. ``code`` is the machine code by kernel name, the
+    functions that the kernel calls included.
     """
 
     arch: Architecture
     kernels: tuple[KernelSignature, ...]
+    code: Mapping[str, bytes] = field(repr=False, default_factory=dict)
 
 
 def read_cubin(data: bytes) -> Cubin:
@@ -102,7 +111,14 @@ class _Section:
     index: int
     name: str
     size: int
-    content: bytes
+    file: bytes = field(repr=False)
+    start: int = 0
+    end: int = 0
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes, copied when asked for: headers may claim much more than there is."""
+        return self.file[self.start : self.end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +127,10 @@ class _Elf:
     abi: int
     executable: bool
     sections: tuple[_Section, ...]
+    named: Mapping[str, _Section]
 
     def find(self, name: str) -> _Section | None:
-        return next((section for section in self.sections if section.name == name), None)
+        return self.named.get(name)
 
 
 def _read(data: bytes) -> Cubin:
@@ -121,12 +138,16 @@ def _read(data: bytes) -> Cubin:
     arch = _architecture(elf)
     symbols = _symbols(elf)
     per_symbol = _resources(elf, symbols)
-    kernels = []
+    kernels: list[KernelSignature] = []
+    code: dict[str, bytes] = {}
     for symbol in symbols:
         # A kernel is a function symbol marked as an entry; others are device functions.
         if symbol.is_entry and symbol.section < len(elf.sections):
+            if symbol.name in code:
+                raise _damaged(".symtab", f"kernel {symbol.name!r} stands twice")
             kernels.append(_kernel(elf, arch, symbol, per_symbol.get(symbol.index, _Counts())))
-    return Cubin(arch, tuple(kernels))
+            code[symbol.name] = elf.sections[symbol.section].content
+    return Cubin(arch, tuple(kernels), code)
 
 
 def _read_elf(data: bytes) -> _Elf:
@@ -145,19 +166,24 @@ def _read_elf(data: bytes) -> _Elf:
     if count > _MAX_SECTIONS or end > len(data) or header["e_shentsize"] < 64:
         raise _damaged("section headers", f"{count} of them, beyond the file's {len(data)} bytes")
     sections = tuple(_section(data, i, file.get_section(i)) for i in range(count))
+    claimed = sum(section.end - section.start for section in sections)
+    if claimed > _MOST_SHARING * len(data):
+        what = f"sections of {claimed} bytes in a file of {len(data)}"
+        raise _damaged("section headers", what)
     kind = struct.unpack_from("<H", data, 16)[0]
-    return _Elf(header["e_flags"], data[8], kind == _ET_EXEC, sections)
+    named = {section.name: section for section in reversed(sections)}  # the first counts
+    return _Elf(header["e_flags"], data[8], kind == _ET_EXEC, sections, named)
 
 
 def _section(data: bytes, index: int, section: object) -> _Section:
     header = section.header  # type: ignore[attr-defined]  # pyelftools is untyped
     name = str(section.name)  # type: ignore[attr-defined]
     size, offset = int(header["sh_size"]), int(header["sh_offset"])
-    if header["sh_type"] in ("SHT_NOBITS", _SHT_NOBITS, "SHT_NULL"):
-        return _Section(index, name, size, b"")
+    if header["sh_type"] in _NO_CONTENT:
+        return _Section(index, name, size, data)
     if offset + size > len(data):
         raise _damaged(f"section {name!r}", f"ends at {offset + size}, file has {len(data)} bytes")
-    return _Section(index, name, size, data[offset : offset + size])
+    return _Section(index, name, size, data, offset, offset + size)
 
 
 def _architecture(elf: _Elf) -> Architecture:
@@ -194,7 +220,7 @@ class _Symbol:
 @dataclass(slots=True)
 class _Counts:
     registers: int = 0
-    stack_bytes: int = 0
+    stack_bytes: int | None = 0
 
 
 def _symbols(elf: _Elf) -> list[_Symbol]:
@@ -261,6 +287,8 @@ def _resources(elf: _Elf, symbols: list[_Symbol]) -> dict[int, _Counts]:
         record = counts.setdefault(symbol, _Counts())
         if attribute == _EIATTR_REGCOUNT:
             record.registers = number
+        elif number == _UNKNOWN_STACK or record.stack_bytes is None:
+            record.stack_bytes = None  # the kernel's functions call each other without end
         else:
             record.stack_bytes = max(record.stack_bytes, number)
     return counts

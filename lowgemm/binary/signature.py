@@ -52,14 +52,15 @@ class KernelSignature:
     ``__launch_bounds__`` (None where there is none), ``required_block`` the exact block that a
     kernel compiled with ``__block_size__`` or ``.reqntid`` demands. ``required_cluster`` is the
     exact cluster in blocks from ``__cluster_dims__``, ``max_cluster_blocks`` the third figure of
-    ``__launch_bounds__``. ``stack_bytes`` is per thread and includes the functions it calls.
+    ``__launch_bounds__``. ``stack_bytes`` is per thread and includes the functions it calls;
+    None where the compiler cannot tell it, as in a recursion.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     registers: int
     shared_bytes: int
-    stack_bytes: int
+    stack_bytes: int | None
     max_threads: int | None = None
     required_block: tuple[int, int, int] | None = None
     required_cluster: tuple[int, int, int] | None = None

@@ -129,7 +129,7 @@ def _squeezed(name: str) -> str:
 
 
 def assemble_kernels(
-    cubin: bytes, ptx: str, log: str, lowered: Sequence[tuple[str, str]]
+    cubin: bytes, ptx: str, log: str, lowered: Sequence[tuple[str, str]], arch: Architecture
 ) -> tuple[CompiledKernel, ...]:
     """Join what cubin, PTX and log say of each kernel.
 
@@ -139,18 +139,27 @@ def assemble_kernels(
         NVRTC's outputs.
     lowered
         Pairs of name expression and mangled name.
+    arch
+        The architecture that was asked for.
 
     Raises
     ------
     CubinError
-        The cubin is damaged, or the log disagrees with it: a register count that is not the
-        cubin's would be a wrong number in every report.
+        The cubin is damaged or for another architecture, or the log disagrees with it: a register
+        count that is not the cubin's would be a wrong number in every report.
     """
     expressions = {mangled: expression for expression, mangled in reversed(lowered)}
     parameters = entry_parameters(ptx)
     told = parse_log(log)
+    read = read_cubin(cubin)
+    # A family target ("f") is marked nowhere in a cubin.
+    if (read.arch.number, read.arch.suffix) != (arch.number, arch.suffix.replace("f", "")):
+        raise CubinError(
+            f"NVRTC made a cubin for {read.arch}; {arch} was asked for",
+            "name the architecture with arch= alone; else this is a fault in lowgemm: report it",
+        )
     kernels = []
-    for plain in read_cubin(cubin).kernels:
+    for plain in read.kernels:
         resources = told.get(plain.name)
         if resources is None or resources.registers != plain.registers:
             count = "nothing" if resources is None else f"{resources.registers} registers"

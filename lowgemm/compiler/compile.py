@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lowgemm.compiler.build import Build, CompiledKernel, assemble_kernels
 from lowgemm.compiler.cache import DEFAULT, Cache, CachedOutput, DefaultCache
@@ -38,7 +39,7 @@ __all__ = ["compile_file", "compile_many", "compile_source"]
 Define = str | int | float | bool | None
 CacheChoice = Cache | DefaultCache | None
 
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 _MACRO = re.compile(r"([A-Za-z_]\w*)(?:=(.*))?", re.ASCII | re.DOTALL)
 # Options that make NVRTC read or write files which the header scan does not see.
 _TOUCHES_FILES = re.compile(
@@ -49,9 +50,12 @@ _ARCHITECTURE = re.compile(r"-arch\b|--gpu-architecture\b")
 _STUBS = ("cuda_runtime.h", "device_launch_parameters.h")
 # Headers that CUDA's directories lack, so that looking there, and unpacking 26 MB, is in vain.
 _NOT_IN_CUDA = {*_STUBS, *HOST_HEADERS}
-_TEMPLATE_KERNEL = re.compile(
-    r"template\s*<[^;{}]*>\s*(?:static\s+)?__global__[^;{}]*?(\w+)\s*\((?![^;{}]*__global__)"
-)
+# Linear in time, as the text may be anything: one statement, and the names called in it.
+_STATEMENT_END = re.compile(r"[;{}]")
+_CALLED = re.compile(r"(?<!\w)(?!__\w+__\b)([A-Za-z_]\w*+)\s*+\(")
+# What NVRTC trims from an option. Not more: a directory may end in a blank of Unicode.
+_BLANKS = " \t\n\v\f\r"
+_VALUED = re.compile(r"(-I|--include-path|-D|--define-macro)(=?)(.*)", re.DOTALL)
 
 
 def compile_file(
@@ -103,7 +107,9 @@ def compile_file(
     EmptyCubinError
         The source has no kernel, or only templates of which no instance was asked for.
     ArgumentTypeError, ArgumentValueError
-        A define is impossible.
+        A define, directory, option or name is impossible.
+    CubinError
+        NVRTC made something else than what was asked for.
     ToolNotFoundError
         NVRTC is not installed.
     """
@@ -130,8 +136,13 @@ def compile_source(
     for beside it; a relative one counts from the working directory. The rest is as in
     :func:`compile_file`.
     """
-    absolute = str(Path(name).absolute())
-    source = text.encode("utf-8", "surrogateescape")
+    if not isinstance(text, str):
+        raise ArgumentTypeError(
+            f"the source is a {type(text).__name__}, not a text",
+            "give str; compile_file() takes a path",
+        )
+    absolute = str(Path(_checked_path("the name", name)).absolute())
+    source = _encoded("the source", text)
     job = _job(source, absolute, defines, include_dirs, options, name_expressions, line_info)
     return _build(job, Architecture.parse(arch), None, _chosen(cache))
 
@@ -199,8 +210,33 @@ class _Job:
         return not (self.headers.doubts or self.headers.uses_clock or touches)
 
 
+def _encoded(what: str, text: str) -> bytes:
+    """A text as NVRTC takes it; Python's stand-ins for undecodable bytes become these bytes."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ArgumentValueError(
+            f"{what} holds the lone surrogate {text[error.start]!r}", "give Unicode text"
+        ) from error
+
+
+def _checked_text(what: str, text: object) -> str:
+    """A text for NVRTC, which reads up to the first NUL."""
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"{what} {text!r} is not a text", "give str")
+    if b"\0" in _encoded(what, text):
+        raise ArgumentValueError(f"{what} {text!r} holds a NUL character", "leave it out")
+    return text
+
+
+def _checked_path(what: str, path: object) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(f"{what} {path!r} is not a path", "give str or pathlib.Path")
+    return _checked_text(what, os.fspath(path))
+
+
 def _read_source(path: str | Path) -> tuple[bytes, str]:
-    absolute = str(Path(path).absolute())
+    absolute = str(Path(_checked_path("the path", path)).absolute())
     try:
         source = Path(absolute).read_bytes()
     except OSError as error:
@@ -208,7 +244,7 @@ def _read_source(path: str | Path) -> tuple[bytes, str]:
             f"{absolute} cannot be read: {error.strerror or error}",
             f"check the path; the working directory is {Path.cwd()}",
         ) from error
-    return source.removeprefix(b"\xef\xbb\xbf"), absolute  # NVRTC refuses a byte order mark
+    return source, absolute
 
 
 def _without_nvrtc_cache() -> list[str]:
@@ -230,13 +266,14 @@ def _job(
 ) -> _Job:
     if b"\0" in source:
         raise CompilationError(f"{path} holds a NUL byte", "give CUDA C++ as UTF-8 text")
-    for given in (include_dirs, options, name_expressions):
-        if isinstance(given, str):
-            raise ArgumentTypeError(
-                f"{given!r} is one text where a sequence is needed", f"write ({given!r},)"
-            )
-    macro_options = [_define(name, value) for name, value in (defines or {}).items()]
-    own = [str(Path(directory).absolute()) for directory in include_dirs]
+    source = source.removeprefix(b"\xef\xbb\xbf")  # NVRTC refuses a byte order mark
+    macro_options = _defines(defines)
+    own = [_directory(directory) for directory in _sequence("include_dirs", include_dirs)]
+    options = _trimmed(_sequence("options", options))
+    names = [
+        _checked_text("the name expression", name)
+        for name in _sequence("name_expressions", name_expressions)
+    ]
     given_directories, macros = _read_options([*macro_options, *options])
     directories = [*own, *given_directories]
     headers = find_headers(source, path, directories, macros)
@@ -258,7 +295,7 @@ def _job(
             *options,
             *(f"-I{directory}" for directory in extra),
         ),
-        name_expressions=tuple(name_expressions),
+        name_expressions=tuple(names),
         stubs=_needed_stubs(headers),
         directories=(*directories, *extra),
         macros=macros,
@@ -276,6 +313,49 @@ def _needed_stubs(headers: HeaderSet) -> tuple[str, ...]:
     return tuple(name for name in _STUBS if name in headers.missing and name not in there)
 
 
+def _sequence(what: str, given: Any) -> list[Any]:
+    if isinstance(given, (str, bytes)):
+        raise ArgumentTypeError(
+            f"{given!r} is one text where a sequence is needed", f"write ({given!r},)"
+        )
+    try:
+        return list(given)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{what} is {given!r}, not a sequence", "give a tuple") from error
+
+
+def _directory(given: object) -> str:
+    directory = str(Path(_checked_path("the include directory", given)).absolute())
+    if directory != directory.strip(_BLANKS):
+        raise ArgumentValueError(
+            f"the include directory {directory!r} ends in a blank, which NVRTC leaves out",
+            "rename it, or give another path to it",
+        )
+    return directory
+
+
+def _trimmed(options: Sequence[Any]) -> list[str]:
+    """The options without the blanks around them and their values, as NVRTC takes them."""
+    trimmed = []
+    for option in options:
+        text = _checked_text("the option", option).strip(_BLANKS)
+        match = _VALUED.fullmatch(text)
+        if match:
+            text = f"{match[1]}{match[2]}{match[3].strip(_BLANKS)}"
+        trimmed.append(text)
+    return trimmed
+
+
+def _defines(defines: Mapping[str, Define] | None) -> list[str]:
+    if defines is None:
+        return []
+    if not isinstance(defines, Mapping):
+        raise ArgumentTypeError(
+            f"defines is {defines!r}, not a mapping", 'give {"NAME": value, ...}'
+        )
+    return [_define(name, value) for name, value in defines.items()]
+
+
 def _define(name: str, value: Define) -> str:
     match = _MACRO.fullmatch(name) if isinstance(name, str) else None
     if match is None or match[2] is not None:
@@ -289,7 +369,8 @@ def _define(name: str, value: Define) -> str:
             raise ArgumentValueError(
                 f"the macro {name} has more than one line: {value!r}", "give one line"
             )
-        return f"-D{name}={value}"
+        _encoded(f"the macro {name}", value)
+        return f"-D{name}={value.strip(_BLANKS)}"
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ArgumentValueError(
@@ -310,18 +391,17 @@ def _read_options(options: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     macros: dict[str, str] = {}
     remaining = iter(options)
     for option in remaining:
-        if not isinstance(option, str):
-            raise ArgumentTypeError(f"the option {option!r} is not a text", "give NVRTC options")
         if _ARCHITECTURE.match(option):
             raise CompilationError(f"{option!r} is among the options", "name it with arch=")
-        match = re.match(r"(-I|--include-path|-D|--define-macro)=?(.*)", option, re.DOTALL)
+        match = _VALUED.fullmatch(option)
         if match is None:
             continue
-        value = match[2] or next(remaining, "")
+        value = match[3] or next(remaining, "")
         if match[1] in ("-I", "--include-path"):
             directories.append(str(Path(value).absolute()))
         elif macro := _MACRO.match(value):
-            macros[macro[1]] = macro[2] or ""
+            # What follows the name of a macro with parameters is no body, but may look for headers.
+            macros[macro[1]] = macro[2] if macro[2] is not None else value[macro.end() :]
     return directories, macros
 
 
@@ -383,7 +463,7 @@ def _assemble(
 ) -> Build:
     kernels: tuple[CompiledKernel, ...] = ()
     if output.cubin:
-        kernels = assemble_kernels(output.cubin, output.ptx, output.log, output.lowered)
+        kernels = assemble_kernels(output.cubin, output.ptx, output.log, output.lowered, arch)
     if not kernels:
         raise _empty(program)
     return Build(
@@ -400,7 +480,7 @@ def _assemble(
 
 def _empty(program: Program) -> EmptyCubinError:
     text = program.source.decode("utf-8", errors="replace")
-    templates = list(dict.fromkeys(_TEMPLATE_KERNEL.findall(text)))
+    templates = _template_kernels(text)
     if templates:
         return EmptyCubinError(
             f"{program.path} compiled to no kernel: of its templates ({', '.join(templates)}) no "
@@ -413,3 +493,14 @@ def _empty(program: Program) -> EmptyCubinError:
     else:
         remedy = "mark a function __global__"
     return EmptyCubinError(f"{program.path} compiled to no kernel", remedy)
+
+
+def _template_kernels(text: str) -> list[str]:
+    """Names of the kernel templates of a source, as far as its look tells."""
+    names = []
+    for statement in _STATEMENT_END.split(text):
+        head, mark, tail = statement.rpartition("__global__")
+        before = head.rstrip().removesuffix("static").rstrip()
+        if mark and before.endswith(">") and re.search(r"\btemplate\s*+<", before):
+            names += _CALLED.findall(tail)[:1]
+    return list(dict.fromkeys(names))

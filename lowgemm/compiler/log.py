@@ -20,7 +20,9 @@ class KernelResources:
 
     ``shared_bytes`` is static and per block, without what the system reserves; ``stack_bytes`` is
     the kernel's own stack frame per thread. Spill bytes are static counts, of the kernel and of
-    the device functions compiled with it, not bytes moved. ``constant_bytes`` is the sum of the
+    the device functions compiled with it, not bytes moved. In relocatable code (``-rdc=true``)
+    several kernels may share a device function: ptxas tells it once, and it counts for the kernel
+    after which it is told. ``constant_bytes`` is the sum of the
     constant banks where ptxas tells it (up to sm_89), else 0.
     """
 

@@ -159,6 +159,11 @@ def _remedy(program: Program, status: str, log: str) -> str:
             "a name expression must name a kernel of the source, with all template arguments: "
             f"given were {', '.join(map(repr, program.name_expressions))}"
         )
+    if "ptxas" in log and any('"' in text for text in (program.path, *program.options)):
+        return (
+            'line information cannot hold a path with a quotation mark ("): rename it, or compile '
+            "with line_info=False"
+        )
     if "JIT mode" in log:
         return (
             "NVRTC compiles device code alone: put host code behind #ifndef __CUDACC_RTC__, or "

@@ -41,20 +41,30 @@ HOST_HEADERS = frozenset(
 )
 
 
-# Blanks and comments. Atomic and possessive, so that scanning stays linear.
-_GAP = rb"(?>(?:[ \t\f\v\0]++|/\*(?:[^*]|\*(?!/))*+\*/)*+)"
-_DIRECTIVE = re.compile(
-    rb"(?:^|\*/)" + _GAP + rb"(?:\#|%:)" + _GAP + rb"(include_next|include|import|embed|define)\b"
-    rb"([^\n]*)",
-    re.MULTILINE,
-)
-_PROBE = re.compile(rb"__has_(?:include(?:_next)?|embed)\b([^\n]*)")
-_PROBE_TEST = re.compile(rb"(?:defined[ \t]*\(?|#[ \t]*ifn?def)[ \t]*\Z")
-_LITERAL = re.compile(_GAP + rb'(?:"([^"\n]+)"|<([^>\n]+)>)')
-_WORD = re.compile(_GAP + rb"([A-Za-z_]\w*)" + _GAP + rb"(?://.*)?\Z", re.DOTALL)
-_DEFINITION = re.compile(_GAP + rb"([A-Za-z_]\w*)(\(?)(.*)", re.DOTALL)
-_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+_BLANKS = re.compile(rb"[ \t\f\v\0]*+")
+# What stands before a directive is blanks and comments; so a line begins there or a comment ends.
+_HASH = re.compile(rb"(?:^|\*/)[ \t\f\v\0]*+(?:\#|%:)", re.MULTILINE)
+_DIRECTIVE = re.compile(rb"(include_next|include|import|embed|define)\b")
+_PROBE = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
+_QUOTED_PROBE = re.compile(rb'[ \t]*+\([ \t]*+"')
+_PROBE_TEST = re.compile(rb"(?:\bdefined[ \t]*\(?|#[ \t]*ifn?def)[ \t]*\Z")
+_LITERAL = re.compile(rb'"([^"\n]++)"|<([^>\n]++)>')
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*+")
 _CLOCK = re.compile(rb"__(?:DATE|TIME|TIMESTAMP)__")
+# A longer definition is no header's name; its text is not kept.
+_MAX_BODY_CHARS = 4096
+
+# Names that ## may put together from words that show nothing of it.
+_SECRETS = (
+    *(b"__has_include", b"__has_include_next", b"__has_embed"),
+    *(b"__DATE__", b"__TIME__", b"__TIMESTAMP__"),
+)
+_MAX_PIECES = 3
+# A lone underscore, which CUDA's headers have, is passed over.
+_PIECES = frozenset(
+    name[i:j] for name in _SECRETS for i in range(len(name)) for j in range(i + 1, len(name) + 1)
+) - {b"_", *_SECRETS}
+_WHOLE_WORD = re.compile(rb"(?<![\w$])[A-Za-z_]++(?![\w$])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,8 @@ class _Scan:
     names: set[_Name] = field(default_factory=set)
     computed: set[tuple[bytes, bool]] = field(default_factory=set)
     macros: set[tuple[bytes, bytes | None]] = field(default_factory=set)
+    parameters: set[bytes] = field(default_factory=set)
+    pieces: set[bytes] = field(default_factory=set)
     doubts: set[str] = field(default_factory=set)
     uses_clock: bool = False
 
@@ -118,6 +130,7 @@ def find_headers(
     for name, value in macros.items():
         body = value.encode("utf-8", "surrogateescape")
         walk.macros.setdefault(name.encode(), set()).add(body)
+        walk.add_option(name.encode(), body)
     walk.add(path, text)
     walk.run()
     return HeaderSet(
@@ -140,10 +153,19 @@ class _Walk:
         self.probed: set[str] = set()
         self.doubts: set[str] = set()
         self.uses_clock = False
+        self._pieces: set[bytes] = set()
         self._folders: dict[str, str] = {}
         self._names: list[tuple[str, _Name]] = []
         self._seen: set[tuple[str, _Name]] = set()
         self._computed: set[tuple[str, bytes, bool]] = set()
+
+    def add_option(self, name: bytes, body: bytes) -> None:
+        """Take in a macro of the command line, whose body may look for headers as a file's does."""
+        scan = _scan_file(b"#define " + name + b" " + body + b"\n")
+        self.uses_clock |= scan.uses_clock
+        self._pieces |= scan.pieces
+        if scan.doubts or scan.names or scan.computed:
+            self.doubts.add(f"the macro {name.decode()} of the options looks for a header")
 
     def add(self, path: str, text: bytes) -> str:
         """Take in one file; its SHA-256."""
@@ -151,6 +173,7 @@ class _Walk:
         scan = _scan(text, digest.digest())
         self.uses_clock |= scan.uses_clock
         self.doubts |= {f"{path}: {doubt}" for doubt in scan.doubts}
+        self._pieces |= scan.pieces
         for macro, body in scan.macros:
             self.macros.setdefault(macro, set()).add(body)
         # A header reached through a link is looked at from the link's and from its own directory.
@@ -173,12 +196,18 @@ class _Walk:
                 break
         for _, word, probe in self._computed:
             list(self._resolved(word, probe, final=True))
+        for secret in _SECRETS:
+            if _composable(secret, self._pieces):
+                self.doubts.add(f"## may put {secret.decode()} together")
 
     def _follow(self, folder: str, name: _Name) -> None:
         folder = folder if name.quoted else ""
         if (folder, name) in self._seen:
             return
         self._seen.add((folder, name))
+        if "\0" in name.text:
+            self.doubts.add(f"a header's name holds a NUL: {name.text!r}")
+            return
         places = ([folder] if name.quoted else []) + list(self.directories)
         found = [self._open(os.path.join(place, name.text)) for place in places]
         if not any(found):
@@ -217,27 +246,55 @@ class _Walk:
         self.files[path] = self.add(path, text)
         return True
 
-    def _resolved(
-        self, word: bytes, probe: bool, *, final: bool = False, depth: int = 0
-    ) -> Iterator[_Name]:
+    def _resolved(self, word: bytes, probe: bool, *, final: bool = False) -> Iterator[_Name]:
         """Header names that the macro ``word`` may stand for; unclear ones become doubts."""
-        bodies = self.macros.get(word, set())
-        unclear = depth > 20 or (not bodies and word.startswith(b"__"))
-        for body in bodies if depth <= 20 else ():
-            literal = _LITERAL.match(body) if body is not None else None
-            alias = _WORD.match(body) if body is not None else None
-            if literal:
-                name = literal[1] or literal[2]
-                # Inside <...> macros are expanded before the name is put together.
-                words = set() if literal[1] else set(_IDENTIFIER.findall(name))
-                unclear |= bool(words & (self.macros.keys() | {b"linux", b"unix"}))
-                yield _Name(os.fsdecode(name), literal[1] is not None, probe)
-            elif alias:
-                yield from self._resolved(alias[1], probe, final=final, depth=depth + 1)
-            else:
-                unclear = True
+        known: set[bytes] = set()
+        waiting = [word]
+        unclear = False
+        while waiting:
+            alias = waiting.pop()
+            if alias in known:
+                continue
+            known.add(alias)
+            bodies = self.macros.get(alias, set())
+            # To include by an unknown name is an error, to probe for it need not be.
+            unclear |= not bodies and (probe or alias.startswith(b"__"))
+            for body in bodies:
+                name, further, is_clear = self._meaning(body, probe)
+                unclear |= not is_clear
+                waiting.extend(further)
+                if name is not None:
+                    yield name
         if final and unclear:
             self.doubts.add(f"the header named by macro {word.decode()} cannot be told")
+
+    def _meaning(
+        self, body: bytes | None, probe: bool
+    ) -> tuple[_Name | None, tuple[bytes, ...], bool]:
+        """What a macro's body names: a header, or another macro; and whether that is all."""
+        if body is None:
+            return None, (), False
+        at = _Gaps(body).end(0)
+        literal = _LITERAL.match(body, at)
+        if literal is None:
+            alias = _lone_word(body, at)
+            return None, () if alias is None else (alias,), alias is not None
+        text = literal[1] or literal[2]
+        # Inside <...> macros are expanded before the name is put together.
+        words = set() if literal[1] else set(_IDENTIFIER.findall(text))
+        is_clear = not words & (self.macros.keys() | {b"linux", b"unix"})
+        return _Name(os.fsdecode(text), literal[1] is not None, probe), (), is_clear
+
+
+def _composable(name: bytes, pieces: set[bytes], most: int = _MAX_PIECES) -> bool:
+    """Whether a name is a row of at most ``most`` of the pieces."""
+    return not name or (
+        most > 0
+        and any(
+            name[:end] in pieces and _composable(name[end:], pieces, most - 1)
+            for end in range(1, len(name) + 1)
+        )
+    )
 
 
 # ---- one file
@@ -261,36 +318,126 @@ def _scan_file(text: bytes) -> _Scan:
     scan = _Scan()
     if text.startswith((b"\xff\xfe", b"\xfe\xff")) or b"??=" in text or b"??/" in text:
         scan.doubts.add("UTF-16 text or trigraphs")
-    text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    for version in {text, re.sub(rb"\\[ \t]*\n", b"", text)}:
-        _scan_text(version, scan)
+    text = text.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    # NVRTC takes a lone carriage return for a blank; other compilers end the line there.
+    readings = {text.replace(b"\r", b"\n"), text.replace(b"\r", b" ")}
+    readings |= {re.sub(rb"\\[ \t\f\v]*+\n", b"", reading) for reading in readings}
+    for reading in readings:
+        _scan_text(reading, scan)
     return scan
 
 
 def _scan_text(text: bytes, scan: _Scan) -> None:
     scan.uses_clock |= _CLOCK.search(text) is not None
-    for match in _DIRECTIVE.finditer(text):
-        if match[1] == b"define":
-            definition = _DEFINITION.match(match[2])
-            if definition:
-                scan.macros.add((definition[1], None if definition[2] else definition[3]))
+    scan.pieces |= _PIECES.intersection(_WHOLE_WORD.findall(text))
+    gaps = _Gaps(text)
+    for start in _HASH.finditer(text):
+        directive = _DIRECTIVE.match(text, gaps.end(start.end()))
+        if directive is None:
+            continue
+        at = gaps.end(directive.end())
+        if directive[1] == b"define":
+            _scan_definition(text, at, scan)
         else:
-            _scan_name(match[2], scan, probe=False)
-    for match in _PROBE.finditer(text):
-        rest = match[1].lstrip()
-        if rest.startswith(b"("):
-            _scan_name(rest[1:].partition(b")")[0], scan, probe=True)
-        elif not _PROBE_TEST.search(text[max(0, match.start() - 40) : match.start()]):
+            _scan_include(text, at, scan)
+    for probe in _PROBE.finditer(text):
+        at = gaps.end(probe.end())
+        if text.startswith(b"(", at):
+            _scan_probe(text, gaps, gaps.end(at + 1), scan)
+        elif not _PROBE_TEST.search(text[max(0, probe.start() - 40) : probe.start()]):
             scan.doubts.add("__has_include is used through a macro")
+    if scan.parameters & {word for word, is_probe in scan.computed if is_probe}:
+        scan.doubts.add("a macro's parameter names a header")
 
 
-def _scan_name(argument: bytes, scan: _Scan, *, probe: bool) -> None:
-    literal = _LITERAL.match(argument)
-    word = _WORD.match(argument)
+def _rest_of_line(text: bytes, at: int) -> bytes:
+    end = text.find(b"\n", at)
+    return text[at : len(text) if end < 0 else end]
+
+
+def _lone_word(text: bytes, at: int) -> bytes | None:
+    """The identifier that stands alone up to the end of the line, but for comments."""
+    word = _IDENTIFIER.match(text, at)
+    if word is None:
+        return None
+    end = _Gaps(text).end(word.end())
+    alone = end == len(text) or text.startswith((b"\n", b"//"), end)
+    return word[0] if alone else None
+
+
+def _scan_definition(text: bytes, at: int, scan: _Scan) -> None:
+    name = _IDENTIFIER.match(text, at)
+    if name is None:
+        return
+    is_function = text.startswith(b"(", name.end())
+    body = _rest_of_line(text, name.end())
+    if is_function:
+        listed, _, body = body.partition(b")")
+        scan.parameters.update(_IDENTIFIER.findall(listed, 0, _MAX_BODY_CHARS))
+    plain = not is_function and len(body) <= _MAX_BODY_CHARS
+    scan.macros.add((name[0], body if plain else None))
+    # In a macro's body only a quoted name is sure to be what it looks like.
+    for probe in _PROBE.finditer(body):
+        if not _QUOTED_PROBE.match(body, probe.end()):
+            scan.doubts.add(f"the macro {name[0].decode()} looks for headers")
+
+
+def _scan_include(text: bytes, at: int, scan: _Scan) -> None:
+    literal = _LITERAL.match(text, at)
     if literal:
-        text = os.fsdecode(literal[1] or literal[2])
-        scan.names.add(_Name(text, literal[1] is not None, probe))
-    elif word:
-        scan.computed.add((word[1], probe))
-    elif argument.strip():
-        scan.doubts.add(f"unclear #include {os.fsdecode(argument.strip()[:60])!r}")
+        scan.names.add(_Name(os.fsdecode(literal[1] or literal[2]), literal[1] is not None, False))
+        return
+    rest = _rest_of_line(text, at)
+    word = _lone_word(rest, 0)
+    if word is not None:
+        scan.computed.add((word, False))
+    elif rest.strip():
+        scan.doubts.add(f"unclear #include {os.fsdecode(rest.strip()[:60])!r}")
+
+
+def _scan_probe(text: bytes, gaps: _Gaps, at: int, scan: _Scan) -> None:
+    """What follows the parenthesis of ``__has_include(``."""
+    literal = _LITERAL.match(text, at)
+    word = _IDENTIFIER.match(text, at)
+    if literal:
+        scan.names.add(_Name(os.fsdecode(literal[1] or literal[2]), literal[1] is not None, True))
+    elif word and text.startswith(b")", gaps.end(word.end())):
+        scan.computed.add((word[0], True))
+    else:
+        scan.doubts.add(f"unclear __has_include({os.fsdecode(text[at : at + 60])!r}")
+
+
+class _Gaps:
+    """The blanks and comments of a text; finding the end of all of them takes linear time."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._searched = (0, -1)  # where the last search began, and the comment's end it found
+        self._ends: dict[int, int] = {}
+
+    def end(self, at: int) -> int:
+        """The first place from ``at`` on that is neither blank nor comment."""
+        passed = []
+        while True:
+            at = _BLANKS.match(self._text, at).end()  # type: ignore[union-attr]  # it always does
+            if at in self._ends:
+                at = self._ends[at]
+                break
+            if not self._text.startswith(b"/*", at):
+                break
+            close = self._closing(at + 2)
+            if close < 0:
+                break
+            passed.append(at)
+            at = close + 2
+        self._ends.update(dict.fromkeys(passed, at))
+        return at
+
+    def _closing(self, at: int) -> int:
+        """The next ``*/``, or -1. Whatever lies within the last search needs no new one."""
+        begun, close = self._searched
+        if not begun <= at <= close:
+            found = self._text.find(b"*/", at)
+            close = found if found >= 0 else len(self._text)
+            self._searched = at, close
+        return close if close < len(self._text) else -1

@@ -327,6 +327,9 @@ class DevicePreparedLaunch(PreparedLaunch):
             other = DevicePreparedLaunch(self.kernel, self._geometry, self._packed, handle)
             if len(self._others) < _MOST_SHAPES:
                 self._others[handle] = other
+        # The preparation ordered its own stream alone behind those of the arrays' producers.
+        for valid_in in self._packed.streams:
+            self.kernel.context.order(valid_in, handle)
         return other
 
     def _retry(self, result: tuple[Any, ...]) -> None:

@@ -1,6 +1,7 @@
 """The GEMM ladder as data, its problems, and the check of its results."""
 
 from lowgemm.gemm.kernel import RungKernel, compile_rung
+from lowgemm.gemm.output import GuardedOutput
 from lowgemm.gemm.problem import GemmProblem, Operands, exact_operands, random_operands
 from lowgemm.gemm.reference import CheckResult, Reference, gamma, poisoned
 from lowgemm.gemm.rungs import (
@@ -16,6 +17,7 @@ __all__ = [
     "RUNG_NAMES",
     "CheckResult",
     "GemmProblem",
+    "GuardedOutput",
     "Operands",
     "Reference",
     "Rung",

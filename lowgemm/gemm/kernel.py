@@ -13,14 +13,17 @@ from lowgemm.runtime import (
     Array,
     ArrayView,
     Device,
+    ElementType,
     Kernel,
     PreparedLaunch,
     as_view,
+    foreign_stream_handle,
 )
-from lowgemm.runtime.interchange import overlaps
+from lowgemm.runtime.interchange import byte_range, overlaps
 
 __all__ = ["RungKernel", "compile_rung"]
 
+_FLOAT_BYTES = 4
 _FLOAT4_BYTES = 16
 _MAX_BLOCKS = 2**31 - 1
 
@@ -105,7 +108,8 @@ class RungKernel:
         for name, span in (("A", spans[0]), ("B", spans[1])):
             if span[0] < spans[2][1] and spans[2][0] < span[1]:
                 raise _overlap(name)
-        return self._prepare(problem, a, b, c, [a.pointer, b.pointer], stream)
+        pointers = [a.pointer, b.pointer]
+        return self._prepare(problem, a, b, c, pointers=pointers, stream=stream)
 
     def prepare_matrices(
         self, a: object, b: object, c: object, *, stream: object = None
@@ -132,25 +136,26 @@ class RungKernel:
         ProblemSizeError
             Sizes that do not fit together, or of zero.
         """
-        views = {name: _matrix(name, value) for name, value in (("A", a), ("B", b), ("C", c))}
+        handle = foreign_stream_handle(stream)
+        views = {
+            name: _matrix(name, value, self.device, handle)
+            for name, value in (("A", a), ("B", b), ("C", c))
+        }
         problem = _problem_of(views)
         if views["C"].readonly:
             raise ArrayLayoutError("C is read-only", "hand in an array that may be written to")
         for name in ("A", "B"):
             if _share_memory(views[name], views["C"]):
                 raise _overlap(name)
-        a_at, b_at, c_at = (view.pointer for view in views.values())
-        launch = self._prepare(problem, a_at, b_at, c_at, [a_at, b_at], stream)
-        return _KeepAlive(launch, tuple(views.values()))
+        operands = [
+            value if isinstance(value, Array) else _Span(view)
+            for value, view in zip((a, b, c), views.values(), strict=True)
+        ]
+        pointers = [views["A"].pointer, views["B"].pointer]
+        return self._prepare(problem, *operands, pointers=pointers, stream=stream)
 
     def _prepare(
-        self,
-        problem: GemmProblem,
-        a: object,
-        b: object,
-        c: object,
-        pointers: list[int],
-        stream: object,
+        self, problem: GemmProblem, *operands: object, pointers: list[int], stream: object
     ) -> PreparedLaunch:
         blocks = self.rung.grid(problem)
         if blocks > _MAX_BLOCKS:
@@ -160,7 +165,7 @@ class RungKernel:
                 "use a rung with a larger tile",
             )
         aligned = problem.allows_float4() and not any(p % _FLOAT4_BYTES for p in pointers)
-        p = problem
+        p, (a, b, c) = problem, operands
         return self.kernel(aligned=aligned).prepare(
             *(p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc),
             grid=blocks,
@@ -169,21 +174,49 @@ class RungKernel:
         )
 
 
-class _KeepAlive(PreparedLaunch):
-    """A prepared launch on raw addresses, with the arrays behind them."""
+class _Span:
+    """The memory of a foreign matrix, gaps included, as one row of floats.
 
-    def __init__(self, launch: PreparedLaunch, owners: tuple[object, ...]) -> None:
-        self._launch = launch
-        self._owners = owners
+    A kernel takes contiguous arrays; the leading dimension tells it of the gaps. The stream in
+    which the matrix becomes valid goes along.
+    """
 
-    def launch(self, stream: object = None) -> None:
-        self._launch.launch(stream)
+    def __init__(self, view: ArrayView) -> None:
+        first, end = byte_range(view)
+        self.owner = view
+        self.__cuda_array_interface__ = {
+            "version": 3,
+            "shape": ((end - first) // _FLOAT_BYTES,),
+            "typestr": "<f4",
+            "data": (view.pointer, view.readonly),
+            "strides": None,
+            "stream": view.stream,
+        }
 
 
-def _matrix(name: str, value: Any) -> ArrayView:
-    view = as_view(value)
+def _view(name: str, value: Any, device: Device, stream: int) -> ArrayView:
+    if isinstance(value, Array):
+        dtype = ElementType.of(value.dtype)
+        return ArrayView(value.pointer, value.shape, None, dtype, value.readonly, None, None, value)
+    view = as_view(value, stream=stream)
+    ordinal = getattr(device, "ordinal", None)
+    if None not in (ordinal, view.device_ordinal) and ordinal != view.device_ordinal:
+        raise ArrayLayoutError(
+            f"{name} lies on GPU {view.device_ordinal}; the kernel runs on GPU {ordinal}",
+            "move it to the GPU that runs the kernel",
+        )
+    return view
+
+
+def _matrix(name: str, value: Any, device: Device, stream: int) -> ArrayView:
+    view = _view(name, value, device, stream)
     if str(view.dtype) != "float32":
         raise DtypeError(f"{name} holds {view.dtype}, not float32", "convert it to float32")
+    if view.pointer % _FLOAT_BYTES:
+        raise ArrayLayoutError(
+            f"{name} begins at address {view.pointer:#x}, between two floats",
+            "hand in an array that begins on a multiple of 4 bytes",
+        )
     if len(view.shape) != 2:
         raise ArrayLayoutError(
             f"{name} has shape {view.shape}", "hand in a matrix with two dimensions"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +49,8 @@ class GemmProblem:
     ldc: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "lda", "ldb", "ldc"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
         for name in ("m", "n", "k"):
             size = getattr(self, name)
             if not 1 <= size <= _MAX_INT:
@@ -73,7 +76,9 @@ class GemmProblem:
         ProblemSizeError
             The text is neither.
         """
-        match = re.fullmatch(r"\s*(\d+)(?:\s*[x,]\s*(\d+)\s*[x,]\s*(\d+))?\s*", text.lower())
+        match = re.fullmatch(
+            r"\s*(\d{1,10})(?:\s*[x,]\s*(\d{1,10})\s*[x,]\s*(\d{1,10}))?\s*", text.lower()
+        )
         if match is None:
             raise ProblemSizeError(f"{text!r} is no problem size", "write 4096 or 4096x2048x512")
         m, n, k = (int(part) if part else int(match[1]) for part in match.groups())
@@ -134,14 +139,44 @@ def random_operands(problem: GemmProblem, seed: int = 0) -> Operands:
 def exact_operands(problem: GemmProblem, seed: int = 0) -> Operands:
     """Whole numbers whose products and partial sums are all exact in FP32, in any order.
 
-    A holds integers of up to 12 bits (one more than TF32 keeps), fewer where K is so large that the
-    sum could pass 2^24; B holds -1 and 1. A right kernel gives C without any error, so one product
-    too many, too few or from the wrong place shows, however long the sum.
+    Everything is -1 or 1, but for at most 1024 steps along k: in every second of those a column of
+    A, in the others a row of B, holds odd numbers of 13 bits. All sums stay below 2^24, so a right
+    kernel gives C without any error. One product too many, too few or from the wrong place shows,
+    however long the sum; and so does any rounding of A or B to fewer than 13 bits: TF32 keeps 11,
+    FP16 11, BF16 8.
     """
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    largest = max(1, min(4095, 2**24 // problem.k))
-    a = rng.integers(-largest, largest, (problem.m, problem.k), endpoint=True).astype(np.float32)
-    b = (2 * rng.integers(0, 2, (problem.k, problem.n)) - 1).astype(np.float32)
-    return Operands(a, b, exact=problem.k * largest <= 2**24)
+    a = _signs(rng, (problem.m, problem.k))
+    b = _signs(rng, (problem.k, problem.n))
+    wide = rng.permutation(problem.k)[:_WIDE_STEPS]
+    a[:, wide[0::2]] *= _odd(rng, (problem.m, len(wide[0::2])))
+    b[wide[1::2], :] *= _odd(rng, (len(wide[1::2]), problem.n))
+    # 1024 x 8191 from the wide steps and 1 from each of the others: within 2^24 up to K = 2^23.
+    return Operands(a, b, exact=problem.k <= 2**23)
+
+
+_WIDE_STEPS = 1024
+
+
+def _signs(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float32]:
+    signs: NDArray[np.float32] = rng.integers(0, 2, shape).astype("float32") * 2 - 1
+    return signs
+
+
+def _odd(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """Odd numbers between 2^12 and 2^13: both the highest and the lowest of 13 bits are set."""
+    odd: NDArray[np.float32] = (rng.integers(2**11, 2**12, shape) * 2 + 1).astype("float32")
+    return odd
+
+
+def _whole(name: str, value: object) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ProblemSizeError(
+            f"{name} = {value!r} is no whole number", "give the sizes of a GEMM as integers"
+        ) from None

@@ -92,7 +92,7 @@ class Reference:
             np.abs(b, out=b)
             self.bound = gamma(problem.k) * (a @ b) + problem.k * _HALF_SMALLEST_SUBNORMAL
 
-    def check(self, c: NDArray[np.float32]) -> CheckResult:
+    def check(self, c: NDArray[np.float32], guard_elements: int = 0) -> CheckResult:
         """Judge a result.
 
         Parameters
@@ -100,6 +100,8 @@ class Reference:
         c
             The flat buffer of C with its gaps, ``problem.c_elements`` floats, poisoned before the
             kernel ran.
+        guard_elements
+            As many poisoned floats lie before C and behind it; none of them may have changed.
 
         Raises
         ------
@@ -109,11 +111,9 @@ class Reference:
         import numpy as np
 
         p = self.problem
-        if c.shape != (p.c_elements,) or c.dtype != np.float32:
-            raise ArrayLayoutError(
-                f"a C of shape {c.shape} and type {c.dtype} for {p}",
-                f"hand in the flat float32 buffer of {p.c_elements} elements",
-            )
+        c, touched = _without_guards(c, p, guard_elements)
+        if touched.any():
+            return _failure(touched, "of the memory around C was overwritten")
         rows = np.lib.stride_tricks.as_strided(c, (p.m, p.n), (p.ldc * 4, 4), writeable=False)
         unwritten = rows.view(np.uint32) == POISON_BITS
         if unwritten.any():
@@ -138,6 +138,26 @@ class Reference:
             )
         ratio = 0.0 if self.exact else float(np.max(error / self.bound))
         return CheckResult(True, float(np.max(error)), ratio)
+
+
+def _without_guards(
+    c: NDArray[np.float32], p: GemmProblem, guard: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """C alone, and which of the floats around it are no longer poisoned."""
+    import numpy as np
+
+    if c.ndim != 1 or c.dtype != np.float32 or not c.flags.c_contiguous:
+        raise ArrayLayoutError(
+            f"a C of shape {c.shape}, strides {c.strides} and type {c.dtype} for {p}",
+            f"hand in the flat contiguous float32 buffer of {p.c_elements} elements",
+        )
+    if c.size != p.c_elements + 2 * guard:
+        raise ArrayLayoutError(
+            f"a C of {c.size} elements for {p}",
+            f"hand in {p.c_elements} elements, with {guard} before and {guard} behind them",
+        )
+    guards = np.stack([c[:guard], c[c.size - guard :]])
+    return c[guard : c.size - guard], guards.view(np.uint32) != POISON_BITS
 
 
 def _failure(where: NDArray[np.bool_], what: str, max_error: float = float("nan")) -> CheckResult:

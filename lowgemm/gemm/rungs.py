@@ -21,7 +21,8 @@ class Rung:
     ``bm``, ``bn``, ``bk`` is the block tile, ``tm`` x ``tn`` the thread tile, ``block`` the thread
     block's shape. ``defines`` are the macros handed to the compiler. ``has_float4`` says that
     the kernel is a template over ``Vec4``: the instance for aligned rows moves float4s, the other
-    works for any pointer and leading dimension.
+    works for any pointer and leading dimension. ``k_steps`` is how many steps along k an iteration
+    of the hot loop computes, None where that is left to the compiler.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Rung:
     tm: int
     tn: int
     has_float4: bool = False
+    k_steps: int | None = None
     defines: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -84,31 +86,35 @@ _FIXED = (
     ),
     Rung(
         "ex4_32", "ex4_tiled.cu", "ex4_tiled", "shared-memory tile of 32",
-        _square(32), 32, 32, 32, 1, 1, defines=_defines(TILE=32),
+        _square(32), 32, 32, 32, 1, 1, defines=_defines(TILE=32), k_steps=32,
     ),
     Rung(
         "ex5", "ex5_coarsened.cu", "ex5_coarsened", "2 x 2 elements per thread",
-        _square(16), 32, 32, 32, 2, 2,
+        _square(16), 32, 32, 32, 2, 2, k_steps=32,
     ),
     Rung(
         "ex6", "ex6_vectorized.cu", "ex6_vectorized", "float4 loads, tile of 64",
-        _square(16), 64, 64, 64, 4, 4, has_float4=True,
+        _square(16), 64, 64, 64, 4, 4, has_float4=True, k_steps=8,
     ),
     Rung(
         "ex7", "ex7_register_tile.cu", "ex7_register_tile", "4 x 4 register tile",
         _square(16), 64, 64, 64, 4, 4, has_float4=True, defines=_defines(STRIDE=4, RK=4),
+        k_steps=16,
     ),
     Rung(
         "ex8", "ex8_warp_tile.cu", "ex8_warp_tile", "warp tiles, two prefetches",
         (256, 1, 1), 128, 128, 8, 8, 8, has_float4=True, defines=_defines(**_WARP_TILED),
+        k_steps=8,
     ),
     Rung(
         "ex9", "ex9_double_buffer.cu", "ex9_double_buffer", "double buffer, one barrier",
         (256, 1, 1), 128, 128, 8, 8, 8, has_float4=True, defines=_defines(**_WARP_TILED),
+        k_steps=16,
     ),
     Rung(
         "ex10", "ex10_cp_async.cu", "ex10_cp_async", "cp.async, three stages",
         (256, 1, 1), 128, 128, 8, 8, 8, has_float4=True, defines=_defines(**_WARP_TILED, STAGES=3),
+        k_steps=8,
     ),
 )  # fmt: skip
 
@@ -120,7 +126,7 @@ def _two_ideas(ffma_lanes_per_sm: int) -> Rung:
     return Rung(
         "two_ideas", "two_ideas.cu", "two_ideas", f"shared tile 64, register tile {side}",
         (threads, 1, 1), 64, 64, 16, side, side, has_float4=True,
-        defines=_defines(TILE=64, BK=16, RT=side),
+        defines=_defines(TILE=64, BK=16, RT=side), k_steps=16,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from lowgemm.errors import UnknownArchitectureError
 
 __all__ = ["Architecture"]
 
-_SPELLING = re.compile(r"(?:sm_?)?(\d+?)\.?(\d)([af]?)")
+_SPELLING = re.compile(r"(?:sm_?)?(\d{1,3}?)\.?(\d)([af]?)")
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -40,11 +40,14 @@ class Architecture:
         """
         if isinstance(spelling, Architecture):
             return spelling
-        text = str(spelling).strip().lower()
+        try:
+            text = str(spelling).strip().lower()
+        except ValueError:  # an int of more digits than Python writes
+            text = "an enormous number"
         match = _SPELLING.fullmatch(text)
         if match is None:
             raise UnknownArchitectureError(
-                f"{spelling!r} is no architecture to compile machine code for",
+                f"{text[:40]!r} is no architecture to compile machine code for",
                 "name one such as sm_80, sm_90, sm_90a or sm_120",
             )
         return cls(int(match[1]), int(match[2]), match[3])

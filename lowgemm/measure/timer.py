@@ -46,6 +46,10 @@ class TimerSettings:
                 f"{self.min_samples} to {self.max_samples} samples",
                 "take at least 4, and no upper bound below the lower one",
             )
+        for name in ("warm_up_s", "max_seconds", "max_uncertainty", "sample_us"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise MeasurementError(f"{name} = {value}", "give a finite number, zero or more")
 
 
 @dataclass(slots=True)
@@ -148,10 +152,7 @@ def _warm_up(
         fastest_us = min(fastest_us, stop.elapsed_us(start))
         if time.perf_counter() - begin >= limits.warm_up_s:
             break
-    if not fastest_us > 0:
-        raise MeasurementError(
-            f"a launch took {fastest_us} us by the events", "time on a device whose events do"
-        )
+    _check_time(fastest_us)
     return max(1, min(1000, math.ceil(limits.sample_us / fastest_us))) if hot else 1
 
 
@@ -175,4 +176,12 @@ def _sample(
     if read_clock_mhz is not None and (clock := read_clock_mhz()) is not None:
         clocks.append(clock)
     stop.synchronize()
-    candidate.samples_us.append(stop.elapsed_us(start) / candidate.repeats)
+    candidate.samples_us.append(_check_time(stop.elapsed_us(start)) / candidate.repeats)
+
+
+def _check_time(time_us: float) -> float:
+    if not 0 < time_us < math.inf:
+        raise MeasurementError(
+            f"a launch took {time_us} us by the events", "time on a device whose events do"
+        )
+    return time_us

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from lowgemm.analysis import SassReport
 from lowgemm.device import Gpu, driver_version
 from lowgemm.device.clock import SmClock
 from lowgemm.gemm import GemmProblem
@@ -30,6 +31,7 @@ def join_ladder(
     measured_arch: str | None = None,
     provenance: Provenance | None = None,
     unmeasured: str | None = None,
+    machine_code: Mapping[tuple[str, str], SassReport] | None = None,
 ) -> LadderReport:
     """Make the ladder's report.
 
@@ -43,10 +45,14 @@ def join_ladder(
         Where the run's numbers come from.
     unmeasured
         Why nothing ran.
+    machine_code
+        Reports on the instances for aligned rows, by rung and architecture.
     """
     rows = []
     for item in compiled:
         static = _static_fields(item)
+        if machine_code and (found := machine_code.get((item.rung.name, str(item.arch)))):
+            static |= _loop_fields(found)
         if run is not None and str(item.arch) == measured_arch:
             rows.append(LadderRow(**static, **_measured_fields(item, run)))  # type: ignore[arg-type]
         else:
@@ -72,6 +78,17 @@ def _static_fields(item: CompiledRung) -> dict[str, object]:
         "occupancy": item.occupancy.fraction,
         "blocks_per_sm": item.occupancy.blocks_per_sm,
         "occupancy_limiter": item.occupancy.limiter,
+    }
+
+
+def _loop_fields(report: SassReport) -> dict[str, object]:
+    if report.hot is None:
+        return {}
+    return {
+        "hot_loop_instructions": report.hot.instructions,
+        "hot_loop_ffma_share": report.hot.ffma_share,
+        "hot_loop_lds_128": report.hot.mix.get("LDS.128", 0),
+        "hot_loop_conflict_cycles": report.hot.conflict_cycles,
     }
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lowgemm.errors import MeasurementError
+from lowgemm.report.plain import plain
 
 __all__ = [
     "LadderReport",
@@ -29,8 +30,9 @@ class LadderRow:
 
     Static (from the compiler): ``registers`` to ``spill_load_bytes``. Computed by the rules of the
     architecture: ``occupancy`` (resident warps over the most possible), ``blocks_per_sm`` and
-    ``occupancy_limiter``. Measured, None where they were not: the rest. A rate is never given for a
-    kernel whose result was not found right.
+    ``occupancy_limiter``. From the machine code, None where it was not read: ``hot_loop_...``, the
+    conflict cycles modelled. Measured, None where they were not: the rest. A rate is never given
+    for a kernel whose result was not found right.
     """
 
     rung: str
@@ -48,6 +50,10 @@ class LadderRow:
     occupancy: float
     blocks_per_sm: int
     occupancy_limiter: str
+    hot_loop_instructions: int | None = None
+    hot_loop_ffma_share: float | None = None
+    hot_loop_lds_128: int | None = None
+    hot_loop_conflict_cycles: int | None = None
     problem: str | None = None
     correct: bool | None = None
     check: str | None = None
@@ -98,7 +104,7 @@ class LadderReport:
 
     def rows_as_json(self) -> list[dict[str, Any]]:
         """The rows as plain data, a dict each."""
-        return [asdict(row) for row in self.rows]
+        return [plain(row) for row in self.rows]
 
 
 def write_report(report: LadderReport, path: Path) -> None:
@@ -116,12 +122,12 @@ def write_report(report: LadderReport, path: Path) -> None:
         )
     data = {
         "schema": SCHEMA,
-        "provenance": asdict(report.provenance),
+        "provenance": plain(report.provenance),
         "rows": report.rows_as_json(),
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise MeasurementError(
             f"{path} cannot be written: {error.strerror}", "name a file that can be written"
@@ -140,7 +146,7 @@ def read_report(path: Path) -> LadderReport:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise MeasurementError(f"{path} cannot be read: {error.strerror}", _WRITE_ONE) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MeasurementError(f"{path} is not JSON", _WRITE_ONE) from error
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != SCHEMA:
@@ -149,15 +155,35 @@ def read_report(path: Path) -> LadderReport:
         )
     try:
         return LadderReport(
-            tuple(LadderRow(**_tuples(row)) for row in data["rows"]),
-            Provenance(**_tuples(data["provenance"])),
+            tuple(_record(LadderRow, row) for row in data["rows"]),
+            _record(Provenance, data["provenance"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise MeasurementError(f"{path} lacks fields of a ladder report", _WRITE_ONE) from error
+        raise MeasurementError(
+            f"{path} does not have the fields of a ladder report: {error}", _WRITE_ONE
+        ) from error
 
 
-def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+def _record(kind: Callable[..., _Record], values: dict[str, Any]) -> _Record:
+    """A record from plain data, each field of the type that it is declared with."""
+    given = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    record = kind(**given)
+    for field in fields(record):
+        allowed = _TYPES[str(field.type).partition("[")[0].removesuffix(" | None")]
+        value = getattr(record, field.name)
+        if not isinstance(value, allowed) and not (value is None and "None" in str(field.type)):
+            raise TypeError(f"{field.name} is {value!r}")
+    return record
+
+
+_Record = TypeVar("_Record", LadderRow, Provenance)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "tuple": (tuple,),
+}
 
 
 def by_architecture(rows: Iterable[LadderRow]) -> dict[str, Sequence[LadderRow]]:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import math
 import struct
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,13 @@ from lowgemm.errors import (
     ArrayLayoutError,
     DtypeError,
 )
-from lowgemm.runtime.interchange import ArrayView, ElementType, as_view, has_cuda_interface
+from lowgemm.runtime.interchange import (
+    ArrayView,
+    ElementType,
+    as_view,
+    has_cuda_interface,
+    is_dlpack,
+)
 from lowgemm.runtime.interface import Array
 
 if TYPE_CHECKING:
@@ -35,11 +42,27 @@ if TYPE_CHECKING:
 __all__ = ["PackedArguments", "describe", "pack"]
 
 _POINTER_BYTES = 8
+_LEGACY_STREAM = 1
 _INTEGER_KINDS = frozenset({ParameterKind.SIGNED, ParameterKind.UNSIGNED, ParameterKind.INTEGER})
 _NUMBER_KINDS = _INTEGER_KINDS | {ParameterKind.UNKNOWN}
 _RAW_KINDS = frozenset({ParameterKind.STRUCT, ParameterKind.UNKNOWN})
 _FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
 _FLOAT_NAMES = {2: "float16", 4: "float32", 8: "float64"}
+# CUDA's classes that stand for one number, and the scalars of the package ml_dtypes for them.
+_BFLOAT16 = "__nv_bfloat16"
+_NUMBER_CLASSES = {
+    _BFLOAT16: "bfloat16",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+    "__nv_fp8_e5m2": "float8_e5m2",
+    "__nv_fp8_e8m0": "float8_e8m0fnu",
+}
+_RAW_REMEDY = {
+    ParameterKind.FLOAT: "bytes stand for a struct; pass a float",
+    ParameterKind.POINTER: "bytes stand for a struct; pass an array, or an address as an int",
+    **dict.fromkeys(_INTEGER_KINDS, "bytes stand for a struct; pass an int"),
+}
+_SWAPPED = ">!" if sys.byteorder == "little" else "<"
+_OWN_ORDER = "__ctype_le__" if sys.byteorder == "little" else "__ctype_be__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +113,10 @@ def pack(
     """Check arguments against a kernel's parameters and pack them.
 
     An integer parameter takes a Python int or a numpy or ctypes integer of its width; a floating
-    point one a float, an int that it represents exactly, or a numpy or ctypes float of its width;
-    a pointer an array of this device, an object with ``__cuda_array_interface__`` or DLPack, an
-    address as an int, or None; a struct its bytes. Of a parameter whose kind is not known the
-    width is checked.
+    point one (also a bfloat16 by value) a float, an int that it represents exactly, or a numpy or
+    ctypes float of its width; an 8-bit float its byte or a scalar of ml_dtypes; a pointer an array
+    of this device, an object with ``__cuda_array_interface__`` or DLPack, an address as an int, or
+    None; a struct its bytes. Of a parameter whose kind is not known the width is checked.
 
     Parameters
     ----------
@@ -190,16 +213,19 @@ class _Packer:
         raise self.misfit(parameter, value, "None stands for a null pointer only")
 
     def boolean(self, parameter: Parameter, value: Any) -> bytes:
-        if parameter.size_bytes == 1 and parameter.kind in _NUMBER_KINDS:
+        is_class = parameter.type_name in _NUMBER_CLASSES
+        if parameter.size_bytes == 1 and parameter.kind in _NUMBER_KINDS and not is_class:
             return bytes([bool(value)])
         raise self.misfit(parameter, value, "pass int(x) where the kernel takes an integer")
 
     def integer(self, parameter: Parameter, value: int) -> bytes:
         width, kind = parameter.size_bytes, parameter.kind
-        if kind is ParameterKind.FLOAT:
+        if kind is ParameterKind.FLOAT or _is_bfloat16(parameter):
             return self.exact_float(parameter, value)
-        if kind is ParameterKind.STRUCT or width not in (1, 2, 4, 8):
-            raise self.misfit(parameter, value, f"pass the {width} bytes of the value")
+        wide = width == 16 and kind in _INTEGER_KINDS  # __int128
+        is_class = kind is ParameterKind.STRUCT or parameter.type_name in _NUMBER_CLASSES
+        if is_class or not (width in (1, 2, 4, 8) or wide):
+            raise self.misfit(parameter, value, self.bytes_remedy(parameter))
         low = (
             0 if kind in (ParameterKind.UNSIGNED, ParameterKind.POINTER) else -(1 << 8 * width - 1)
         )
@@ -229,14 +255,15 @@ class _Packer:
     def floating(self, parameter: Parameter, value: float) -> bytes:
         width, kind = parameter.size_bytes, parameter.kind
         unknown = kind is ParameterKind.UNKNOWN and width in (4, 8)
-        if kind is not ParameterKind.FLOAT and not unknown:
+        if not (kind is ParameterKind.FLOAT or unknown or _is_bfloat16(parameter)):
             if kind in _INTEGER_KINDS:
                 raise self.misfit(parameter, value, "pass int(x): the parameter is an integer")
             if kind is ParameterKind.UNKNOWN and width == 2:
                 raise self.misfit(
                     parameter, value, "pass numpy.float16(x): only the width is known"
                 )
-            raise self.misfit(parameter, value)
+            struct_like = kind in _RAW_KINDS
+            raise self.misfit(parameter, value, self.bytes_remedy(parameter) * struct_like)
         try:
             data = self.float_bytes(parameter, value)
             overflow = math.isfinite(value) and math.isinf(self.float_value(parameter, data))
@@ -254,9 +281,7 @@ class _Packer:
             return _bfloat16_bytes(value)
         pattern = _FLOAT_FORMATS.get(parameter.size_bytes)
         if pattern is None:
-            raise self.misfit(
-                parameter, value, f"pass the {parameter.size_bytes} bytes of the value"
-            )
+            raise self.misfit(parameter, value, self.bytes_remedy(parameter))
         return struct.pack(pattern, value)
 
     def float_value(self, parameter: Parameter, data: bytes) -> float:
@@ -267,7 +292,11 @@ class _Packer:
     def numpy_scalar(self, parameter: Parameter, value: np.generic) -> bytes:
         width, kind = parameter.size_bytes, parameter.kind
         if isinstance(value, np.void):
+            if not value.dtype.isnative:
+                raise self.misfit(parameter, value, "its fields are in the other byte order")
             return self.raw(parameter, value.tobytes())
+        if value.dtype.name == _NUMBER_CLASSES.get(parameter.type_name or "", ""):
+            return value.tobytes()
         letter = value.dtype.kind
         if letter == "b":
             return self.boolean(parameter, value)
@@ -284,34 +313,62 @@ class _Packer:
 
     def width_remedy(self, parameter: Parameter, letter: str) -> str:
         width, kind = parameter.size_bytes, parameter.kind
-        if kind is ParameterKind.FLOAT and width in _FLOAT_NAMES and not _is_bfloat16(parameter):
+        if _is_bfloat16(parameter):
+            return "pass a Python float"
+        if parameter.type_name in _NUMBER_CLASSES:
+            return self.bytes_remedy(parameter)
+        if kind is ParameterKind.FLOAT and width in _FLOAT_NAMES:
             return f"pass numpy.{_FLOAT_NAMES[width]}(x), or a Python float"
         if kind is ParameterKind.UNKNOWN and letter == "f" and width in _FLOAT_NAMES:
             return f"pass numpy.{_FLOAT_NAMES[width]}(x)"
         if kind in _NUMBER_KINDS and width in (1, 2, 4, 8):
             sign = "u" if kind is ParameterKind.UNSIGNED else ""
             return f"pass numpy.{sign}int{8 * width}(x), or a Python int"
-        return ""
+        return self.bytes_remedy(parameter) if kind in _RAW_KINDS else ""
+
+    def bytes_remedy(self, parameter: Parameter) -> str:
+        count = f"{parameter.size_bytes} byte{'s' * (parameter.size_bytes > 1)}"
+        scalar = _NUMBER_CLASSES.get(parameter.type_name or "")
+        return f"pass the {count} of the value" + (f", or ml_dtypes.{scalar}(x)" if scalar else "")
 
     def ctypes_scalar(self, parameter: Parameter, value: Any) -> bytes:
         kind = parameter.kind
         if isinstance(value, (ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object)):
             raise self.misfit(parameter, value, "a kernel cannot read host memory; upload it")
-        if isinstance(value, ctypes.c_void_p) and kind is not ParameterKind.POINTER:
-            fits = kind is ParameterKind.UNKNOWN
-        elif isinstance(value, (ctypes.c_float, ctypes.c_double, ctypes.c_longdouble)):
+        self.check_byte_order(parameter, value)
+        is_float = isinstance(value, (ctypes.c_float, ctypes.c_double, ctypes.c_longdouble))
+        if isinstance(value, ctypes.c_void_p):
+            fits = kind in (ParameterKind.POINTER, ParameterKind.UNKNOWN)
+        elif is_float:
             fits = kind in (ParameterKind.FLOAT, ParameterKind.UNKNOWN)
         else:
             fits = kind not in (ParameterKind.FLOAT, ParameterKind.STRUCT)
         if not fits or ctypes.sizeof(value) != parameter.size_bytes:
             raise self.misfit(parameter, value)
-        return bytes(value)
+        if is_float:
+            return bytes(value)
+        number = value.value
+        if isinstance(number, bytes):  # char is signed on x86-64
+            number = int.from_bytes(number, "little", signed=kind is ParameterKind.SIGNED)
+        elif isinstance(number, str):
+            number = ord(number)
+        if not isinstance(number, (int, type(None))):
+            raise self.misfit(parameter, value)
+        return self.integer(parameter, int(number or 0))
+
+    def check_byte_order(self, parameter: Parameter, value: object) -> None:
+        kind: Any = type(value)
+        if _is_swapped(kind):
+            raise self.misfit(parameter, value, "it is in the other byte order; give it in this")
 
     # ---- bytes and arrays
 
     def raw(self, parameter: Parameter, value: Any) -> bytes:
         if parameter.kind not in _RAW_KINDS:
-            raise self.misfit(parameter, value, "bytes stand for a struct")
+            raise self.misfit(parameter, value, _RAW_REMEDY.get(parameter.kind, ""))
+        self.check_byte_order(parameter, value)
+        if isinstance(value, memoryview) and value.itemsize > 1 and value.format[0] in _SWAPPED:
+            raise self.misfit(parameter, value, "it is in the other byte order; give it in this")
         data = bytes(value)
         if len(data) != parameter.size_bytes:
             raise ArgumentTypeError(
@@ -361,6 +418,9 @@ class _Packer:
             )
         if view.stream is not None:
             self.streams.add(view.stream)
+        elif self.stream is not None and is_dlpack(view):
+            # It was made valid in the launch's stream; another one must wait for that.
+            self.streams.add(self.stream or _LEGACY_STREAM)
         return self.array(parameter, view, value)
 
     def array(self, parameter: Parameter, view: ArrayView, value: object) -> bytes:
@@ -425,8 +485,19 @@ def _element_type(dtype: np.dtype[Any]) -> ElementType:
     return ElementType.of(dtype)  # a dtype's name is slow to make
 
 
+@functools.lru_cache(maxsize=256)
+def _is_swapped(kind: Any) -> bool:
+    """Whether a ctypes type, or any part of it, is in the other byte order."""
+    if issubclass(kind, ctypes.Array):
+        return _is_swapped(kind._type_)
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        fields = (field for each in kind.__mro__ for field in each.__dict__.get("_fields_", ()))
+        return any(_is_swapped(field[1]) for field in fields)
+    return getattr(kind, _OWN_ORDER, kind) is not kind
+
+
 def _is_bfloat16(parameter: Parameter) -> bool:
-    return parameter.type_name is not None and "bfloat16" in parameter.type_name
+    return parameter.type_name == _BFLOAT16
 
 
 def _bfloat16_bytes(value: float) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lowgemm.errors import ArrayLayoutError, DtypeError, StreamDeviceError
+from lowgemm.errors import ArrayLayoutError, DtypeError, LowgemmError, StreamDeviceError
 
 __all__ = [
     "DLPACK_CPU",
@@ -27,6 +27,7 @@ __all__ = [
     "export_dlpack",
     "foreign_stream_handle",
     "has_cuda_interface",
+    "is_dlpack",
     "overlaps",
 ]
 
@@ -186,6 +187,11 @@ def as_view(obj: object, *, stream: int | None = None) -> ArrayView:
     )
 
 
+def is_dlpack(view: ArrayView) -> bool:
+    """Whether an array came by DLPack: valid in the stream that its producer was told."""
+    return isinstance(view.owner, _DlpackOwner)
+
+
 def _is_raw(interface: dict[str, Any]) -> bool:
     return str(interface.get("typestr", "")).lstrip("<>|=").startswith("V")
 
@@ -207,23 +213,35 @@ def _cuda_interface_of(obj: object) -> tuple[dict[str, Any] | None, Exception | 
 
 
 def _from_cuda_interface(interface: dict[str, Any], obj: object) -> ArrayView:
+    try:
+        return _read_cuda_interface(interface, obj)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        if isinstance(error, LowgemmError):
+            raise
+        version = interface.get("version") if isinstance(interface, dict) else None
+        raise ArrayLayoutError(
+            f"{_name(obj)} has a __cuda_array_interface__ (version {version}) that is not valid: "
+            f"{error!r}"
+        ) from error
+
+
+def _read_cuda_interface(interface: dict[str, Any], obj: object) -> ArrayView:
     version = int(interface.get("version", 0))
     if interface.get("mask") is not None:
         raise ArrayLayoutError(
             f"{_name(obj)} is masked; a kernel sees no mask", "fill the masked elements first"
         )
-    try:
-        dtype = np.dtype(interface["typestr"])
-        pointer, readonly = interface["data"]
-        shape = tuple(int(extent) for extent in interface["shape"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArrayLayoutError(
-            f"{_name(obj)} has a __cuda_array_interface__ (version {version}) that is not valid: "
-            f"{error!r}"
-        ) from error
+    dtype = np.dtype(interface["typestr"])
+    pointer, readonly = interface["data"]
+    shape = tuple(int(extent) for extent in interface["shape"])
     if not dtype.isnative:
         raise DtypeError(f"{_name(obj)} has elements in the other byte order ({dtype.str})")
-    strides = interface.get("strides")
+    given = interface.get("strides")
+    strides = None if given is None else tuple(int(stride) for stride in given)
+    if strides is not None and len(strides) != len(shape):
+        raise ValueError(f"{len(strides)} strides for {len(shape)} dimensions")
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"the shape {shape} has a negative extent")
     stream = interface.get("stream") if version >= 3 else None
     if stream == 0:
         raise StreamDeviceError(
@@ -231,15 +249,22 @@ def _from_cuda_interface(interface: dict[str, Any], obj: object) -> ArrayView:
             "1 is the legacy default stream, 2 the per-thread one",
         )
     return ArrayView(
-        int(pointer or 0),
+        _address("pointer", pointer or 0),
         shape,
-        None if strides is None else tuple(int(stride) for stride in strides),
+        strides,
         ElementType.of(dtype),
         bool(readonly),
         None,
-        None if stream is None else int(stream),
+        None if stream is None else _address("stream", stream),
         obj,
     )
+
+
+def _address(what: str, given: Any) -> int:
+    number = int(given)
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"the {what} {number} is no address")
+    return number
 
 
 class _DlDevice(ctypes.Structure):
@@ -315,7 +340,10 @@ def _delete(address: int, deleter: int | None) -> None:
 
 
 def _from_dlpack(obj: Any, stream: int | None) -> ArrayView:
-    device_type, ordinal = obj.__dlpack_device__()
+    try:
+        device_type, ordinal = map(int, obj.__dlpack_device__())
+    except Exception as error:  # it is the producer's code
+        raise ArrayLayoutError(f"{_name(obj)} does not tell its device: {error!r}") from error
     if int(device_type) not in (DLPACK_CUDA, _DLPACK_CUDA_MANAGED):
         place = _DLPACK_DEVICE_NAMES.get(int(device_type), f"DLPack device type {device_type}")
         raise ArrayLayoutError(

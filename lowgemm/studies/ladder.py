@@ -14,6 +14,7 @@ from lowgemm.errors import ToolNotFoundError
 from lowgemm.gemm import (
     CheckResult,
     GemmProblem,
+    GuardedOutput,
     Operands,
     Reference,
     Rung,
@@ -21,7 +22,6 @@ from lowgemm.gemm import (
     compile_rung,
     exact_operands,
     ladder,
-    poisoned,
     random_operands,
     rung,
 )
@@ -161,7 +161,7 @@ def run_ladder(
     calls: dict[str, Callable[[], object]] = dict(launches)
     peer_call = None
     if peer is not None:
-        peer_call = calls["cuBLAS"] = peer.prepare(problem, bench.a, bench.b, bench.c)
+        peer_call = calls["cuBLAS"] = peer.prepare(problem, bench.a, bench.b, bench.output.c)
     checks = bench.check(calls, progress)
     right = {name: call for name, call in calls.items() if checks[name].passed}
     clock = SmClock(gpu)
@@ -204,11 +204,11 @@ class _Bench:
         self.problem = problem
         self.a: Array = gpu.empty(problem.a_elements)
         self.b: Array = gpu.empty(problem.b_elements)
-        self.c: Array = gpu.empty(problem.c_elements)
+        self.output = GuardedOutput(gpu, problem)
         self._flush_buffer: Array | None = None
 
     def prepare(self, kernel: RungKernel) -> PreparedLaunch:
-        return kernel.prepare(self.problem, self.a, self.b, self.c, stream=self.stream)
+        return kernel.prepare(self.problem, self.a, self.b, self.output.c, stream=self.stream)
 
     def check(
         self, calls: Mapping[str, Callable[[], object]], progress: Progress
@@ -232,10 +232,10 @@ class _Bench:
         yield random_operands(self.problem)
 
     def _check_one(self, reference: Reference, call: Callable[[], object]) -> CheckResult:
-        self.c.upload(poisoned(self.problem.c_elements))
+        self.output.poison()
         call()
         self.stream.synchronize()
-        return reference.check(self.c.download())
+        return self.output.judge(reference)
 
     def flush(self) -> None:
         """Overwrite as much memory as the L2 holds, on the stream."""

@@ -12,6 +12,7 @@ from lowgemm.errors import MeasurementError
 from lowgemm.gemm import (
     CheckResult,
     GemmProblem,
+    GuardedOutput,
     Reference,
     Rung,
     RungKernel,
@@ -80,15 +81,15 @@ def verify(
     stream = device.stream()
     for problem in problems:
         a, b = device.empty(problem.a_elements), device.empty(problem.b_elements)
-        c = device.empty(problem.c_elements)
+        output = GuardedOutput(device, problem)
         for operands in (exact_operands(problem), random_operands(problem)):
             reference = Reference(problem, operands)
             upload_operands(problem, operands, a, b)
             for kernel in kernels:
-                c.upload(poisoned(problem.c_elements))
-                kernel.prepare(problem, a, b, c, stream=stream).launch()
+                output.poison()
+                kernel.prepare(problem, a, b, output.c, stream=stream).launch()
                 stream.synchronize()
-                result = reference.check(c.download())
+                result = output.judge(reference)
                 data = "exact" if operands.exact else "random"
                 yield Verdict(kernel.rung.name, problem, data, result)
 

@@ -20,6 +20,9 @@ _BAR_CELLS = 16
 _GAP_CELLS = 3  # a padding cell on either side and the divider
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _NONE = "–"
+_LOOP_LEGEND = (
+    "hot loop: instructions, share of FFMA, LDS.128, modelled cycles of register-bank conflicts"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,14 @@ def _spills(row: LadderRow) -> str | Text:
     return Text(f"{spills} B", style="red") if spills else "0"
 
 
+def _number(value: int | None) -> str:
+    return _NONE if value is None else str(value)
+
+
+def _percent(value: float | None) -> str:
+    return _NONE if value is None else f"{100 * value:.0f} %"
+
+
 _PEER = "cuBLAS"
 _STATIC_NUMBERS = ("registers", "shared_bytes", "spill_store_bytes", "spill_load_bytes")
 _STATIC = (
@@ -135,6 +146,10 @@ _STATIC = (
     _Column("regs", _static(lambda row: str(row.registers))),
     _Column("shared", _static(_shared), rank=1),
     _Column("spills", _static(_spills), rank=2),
+    _Column("hot loop", _static(lambda row: _number(row.hot_loop_instructions)), rank=10),
+    _Column("FFMA", _static(lambda row: _percent(row.hot_loop_ffma_share)), rank=4),
+    _Column("LDS.128", _static(lambda row: _number(row.hot_loop_lds_128)), rank=11),
+    _Column("bank", _static(lambda row: _number(row.hot_loop_conflict_cycles)), rank=12),
     _Column("occup.", _static(lambda row: f"{100 * row.occupancy:.0f} %"), rank=3),
 )
 _UNMEASURED = tuple(
@@ -175,6 +190,8 @@ def _bar(value: float | None, scale: float) -> str:
 
 def _footer(report: LadderReport) -> Text:
     lines = []
+    if any(row.hot_loop_instructions is not None for row in report.rows):
+        lines.append(_LOOP_LEGEND)
     if report.provenance is not None:
         lines += _provenance_lines(report.provenance)
         lines += [

@@ -1,0 +1,409 @@
+"""Expectations of machine code: read them, judge them, show what stands there instead.
+
+An expectation is ``path comparison number``, such as ``hot_loop.LDS.128 == 4``:
+
+* ``registers <= 128``: a figure of the kernel (:data:`KERNEL_FIGURES`);
+* ``mix.LDG.128 >= 2``: how often an instruction occurs in the kernel. Without a width all widths
+  count: ``mix.STL == 0``;
+* ``hot_loop.FFMA == 512``, ``loops[0].ffma_share >= 0.9``: the same of a loop without the loops
+  inside it (:data:`LOOP_FIGURES`). ``mix.`` may be left out everywhere.
+
+``[sm_80, sm_86] registers <= 168`` holds on these architectures alone, and there replaces what is
+said of the same path and kernel without architectures.
+
+In a source file expectations stand in comments, with ``;`` between several, the kernel's name where
+they are not for all, and a remark after ``//``::
+
+    // expect: spill_store_bytes == 0; registers <= 128
+    // expect scale<4>: hot_loop.LDS.128 == 4  // one for each row
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from lowgemm.analysis.sass import LoopReport, SassReport
+from lowgemm.binary.instruction import SourceLine
+from lowgemm.errors import ExpectationError, SourceNotFoundError, UnknownArchitectureError
+from lowgemm.hardware import Architecture
+from lowgemm.isa import Access, Opcode, Space, lookup
+
+__all__ = [
+    "HOT_LOOP",
+    "KERNEL_FIGURES",
+    "LOOP_FIGURES",
+    "Expectation",
+    "PathParts",
+    "Verdict",
+    "figure",
+    "judge",
+    "parse_expectation",
+    "parse_expectations",
+    "read_expectations",
+    "read_path",
+    "select",
+]
+
+#: What may be expected of a kernel, beside the counts of its instructions.
+KERNEL_FIGURES = (
+    "registers",
+    "registers_live",
+    "shared_bytes",
+    "stack_bytes",
+    "spill_store_bytes",
+    "spill_load_bytes",
+    "instructions",
+    "ffma_share",
+    "moves",
+    "code_bytes",
+    "loops",
+    "unknown_opcodes",
+)
+#: What may be expected of a loop, beside the counts of its instructions.
+LOOP_FIGURES = (
+    "instructions",
+    "ffma_share",
+    "moves",
+    "conflict_cycles",
+    "registers_live",
+    "blocks",
+    "depth",
+)
+
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_EXPECTATION = re.compile(r"(?:\[([^\]]*)\]\s*)?([^\s=!<>]+)\s*(==|!=|<=|>=|<|>)\s*(\S+)")
+_PATH = re.compile(r"(?:(hot_loop|loops\[([0-9]{1,6})\])\.)?(mix\.)?(\w+)(?:\.([0-9]{1,4}))?")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
+_COMMENT = re.compile(r"\s*//\s*expect\b(.*)")
+_BODY = re.compile(r"\s*([A-Za-z_]\w*(?:::\w+)*(?:\s*<.*>)?)?\s*:(?!:)(.*)")
+_COMPARES = re.compile(r"==|!=|<=|>=|\s[<>]\s*[0-9]")
+_WIDTHS = (8, 16, 32, 64, 128)
+_HOW = "write a path, a comparison and a number, as in hot_loop.LDS.128 == 4"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What shall hold of a kernel's machine code.
+
+    ``archs`` is empty where it shall hold on every architecture, ``kernel`` None where it shall
+    hold for every kernel. ``origin`` is the line that says so, where a file does.
+    """
+
+    path: str
+    comparison: str
+    wanted: float
+    archs: tuple[Architecture, ...] = ()
+    kernel: str | None = None
+    origin: SourceLine | None = None
+
+    def __str__(self) -> str:
+        archs = f"[{', '.join(map(str, self.archs))}] " if self.archs else ""
+        return f"{archs}{self.path} {self.comparison} {self.wanted}"
+
+    def concerns(self, report: SassReport) -> bool:
+        """Whether it speaks of this kernel on this architecture."""
+        return self.names(report.kernel) and (not self.archs or self._names_arch(report.arch))
+
+    def names(self, kernel: str) -> bool:
+        """Whether it speaks of a kernel of that name: an instance, or all of a template."""
+        if self.kernel is None:
+            return True
+        wanted, actual = _squeezed(self.kernel), _squeezed(kernel)
+        return wanted == actual or wanted == actual.partition("<")[0]
+
+    def _names_arch(self, spelling: str) -> bool:
+        arch = Architecture.parse(spelling)
+        return arch in self.archs or replace(arch, suffix="") in self.archs
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an expectation holds for a kernel on an architecture, and why not.
+
+    ``actual`` is None where there is nothing to compare: the loop is not there, say.
+    """
+
+    expectation: Expectation
+    kernel: str
+    arch: str
+    actual: float | None
+    passed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PathParts:
+    """A path, taken apart: of which loop, and a figure or an instruction of a width.
+
+    ``loop`` is None for the kernel and -1 for the hot loop. ``width_bits`` is None for all widths.
+    """
+
+    loop: int | None
+    name: str
+    is_mnemonic: bool
+    width_bits: int | None = None
+
+
+#: The number of the hot loop in a path taken apart.
+HOT_LOOP = -1
+
+
+# ---- read
+
+
+def parse_expectation(text: str) -> Expectation:
+    """Read one expectation, such as ``registers <= 128`` or ``scale<4>: registers <= 128``.
+
+    Raises
+    ------
+    ExpectationError
+        The text is none, or names a figure or an instruction that does not exist.
+    """
+    body = _BODY.fullmatch(text)
+    kernel, said = (body[1], body[2]) if body else (None, text)
+    match = _EXPECTATION.fullmatch(said.strip())
+    if match is None:
+        raise ExpectationError(f"{text.strip()!r} is no expectation", _HOW)
+    archs, path, comparison, number = match.groups()
+    read_path(path)
+    value, chosen = _number(number, text), _archs(archs, text)
+    return Expectation(path, comparison, value, chosen, kernel.strip() if kernel else None)
+
+
+def _number(number: str, text: str) -> float:
+    value = float(number) if _NUMBER.fullmatch(number) else math.nan
+    if not math.isfinite(value):
+        raise ExpectationError(f"{number!r} in {text.strip()!r} is no number", _HOW)
+    return int(number) if number.lstrip("-").isdigit() else value
+
+
+def _archs(names: str | None, text: str) -> tuple[Architecture, ...]:
+    if names is None:
+        return ()
+    try:
+        return tuple(Architecture.parse(name) for name in names.split(","))
+    except UnknownArchitectureError as error:
+        raise ExpectationError(f"{text.strip()!r}: {error.what}", error.remedy) from error
+
+
+@lru_cache(maxsize=1024)
+def read_path(path: str) -> PathParts:
+    """Take a path apart.
+
+    Raises
+    ------
+    ExpectationError
+        There is no such figure or instruction; the error lists what there is.
+    """
+    match = _PATH.fullmatch(path)
+    if match is None:
+        raise ExpectationError(
+            f"{path!r} is no path",
+            "write a figure (registers), or an instruction of a kernel (mix.LDG.128) or a loop "
+            "(hot_loop.LDS.128, loops[0].FFMA)",
+        )
+    scope, index, _, name, width = match.groups()
+    loop = None if scope is None else HOT_LOOP if index is None else int(index)
+    figures = KERNEL_FIGURES if loop is None else LOOP_FIGURES
+    if name in figures and match[3] is None and width is None:
+        return PathParts(loop, name, is_mnemonic=False)
+    known = _mnemonics()
+    if name not in known:
+        raise _no_such(path, name, figures)
+    if width is None:
+        return PathParts(loop, name, is_mnemonic=True)
+    if not known[name] or int(width) not in _WIDTHS:
+        there = ", ".join(map(str, _WIDTHS)) if known[name] else "none"
+        raise ExpectationError(
+            f"{path!r}: {name} has no width of {width} bits", f"its widths: {there}"
+        )
+    return PathParts(loop, name, is_mnemonic=True, width_bits=int(width))
+
+
+def _no_such(path: str, name: str, figures: Sequence[str]) -> ExpectationError:
+    close = difflib.get_close_matches(name, [*figures, *_mnemonics()], n=3)
+    hint = f"; {' or '.join(close)} may be meant" if close else ""
+    return ExpectationError(
+        f"{path!r}: there is neither a figure nor an instruction {name!r}{hint}",
+        f"figures are {', '.join(figures)}; instructions go by their name and width (FFMA, "
+        "LDS.128), without further modifiers",
+    )
+
+
+@lru_cache(maxsize=1)
+def _mnemonics() -> dict[str, bool]:
+    """Every operation of every architecture, and whether its width is part of its count."""
+    operations = (
+        lookup(code | form << 9, major)
+        for major in range(7, 13)
+        for form in range(8)
+        for code in range(512)
+    )
+    return {known.name: _is_sized(known) for known in operations if known is not None}
+
+
+def _is_sized(opcode: Opcode) -> bool:
+    sized = opcode.access in (Access.LOAD, Access.STORE, Access.COPY)
+    return sized and opcode.space is not Space.CONSTANT and opcode.name != "LDSM"
+
+
+def parse_expectations(text: str, file: str = "") -> tuple[Expectation, ...]:
+    """Read the expectations in the comments of a source text.
+
+    Parameters
+    ----------
+    text
+        The source.
+    file
+        Its name, for messages.
+
+    Raises
+    ------
+    ExpectationError
+        A line begins as an expectation and is none; the message names it.
+    """
+    return tuple(
+        expectation
+        for number, line in enumerate(text.splitlines(), start=1)
+        for expectation in _of_line(line, SourceLine(file, number))
+    )
+
+
+def _of_line(line: str, origin: SourceLine) -> Iterator[Expectation]:
+    comment = _COMMENT.fullmatch(line)
+    if comment is None:
+        return
+    body = _BODY.fullmatch(comment[1])
+    if body is None:
+        if _COMPARES.search(comment[1]):
+            raise ExpectationError(
+                f"{origin}: {line.strip()!r} is no expectation",
+                "write // expect: registers <= 128, or // expect KERNEL: ...",
+            )
+        return  # a sentence that begins with this word
+    kernel = body[1].strip() if body[1] else None
+    for text in filter(str.strip, body[2].partition("//")[0].split(";")):
+        try:
+            yield replace(parse_expectation(text), kernel=kernel, origin=origin)
+        except ExpectationError as error:
+            raise ExpectationError(f"{origin}: {error.what}", error.remedy) from error
+
+
+def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
+    """Read the expectations in the comments of a source file.
+
+    Raises
+    ------
+    SourceNotFoundError
+        The file cannot be read.
+    ExpectationError
+        A line begins as an expectation and is none.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SourceNotFoundError(
+            f"{path} cannot be read: {error.strerror or error}", "name a .cu file"
+        ) from error
+    return parse_expectations(text, str(path))
+
+
+# ---- judge
+
+
+def select(expectations: Iterable[Expectation], report: SassReport) -> tuple[Expectation, ...]:
+    """Those that hold for a kernel on its architecture.
+
+    One with architectures replaces those without that speak of the same path.
+    """
+    concerned = [expectation for expectation in expectations if expectation.concerns(report)]
+    special = {(item.path, item.kernel) for item in concerned if item.archs}
+    return tuple(
+        item for item in concerned if item.archs or (item.path, item.kernel) not in special
+    )
+
+
+def judge(expectation: Expectation, report: SassReport) -> Verdict:
+    """Say whether an expectation holds.
+
+    Raises
+    ------
+    ExpectationError
+        Its path does not exist. A loop that this kernel lacks is a failure, not an error.
+    """
+    read_path(expectation.path)
+    try:
+        actual = figure(report, expectation.path)
+    except ExpectationError as error:
+        reason = f"{error.what}; {error.remedy}"
+        return Verdict(expectation, report.kernel, report.arch, None, False, reason)
+    passed = _COMPARISONS[expectation.comparison](actual, expectation.wanted)
+    reason = "" if passed else f"{expectation.path} is {actual:.6g}"
+    return Verdict(expectation, report.kernel, report.arch, actual, passed, reason)
+
+
+def figure(report: SassReport, path: str) -> float:
+    """The number that a path names; an instruction that does not occur counts 0.
+
+    Raises
+    ------
+    ExpectationError
+        There is no such path, no such loop in this kernel, or nobody knows the figure.
+    """
+    parts = read_path(path)
+    owner: SassReport | LoopReport = report
+    if parts.loop is not None:
+        owner = _loop(report, parts.loop, path)
+    if parts.is_mnemonic:
+        return sum(
+            count for name, count in owner.mix.items() if _matches(name, parts)
+        )  # fmt: skip
+    value = getattr(owner, parts.name)
+    if isinstance(value, Mapping):
+        return sum(value.values())
+    if isinstance(value, tuple):
+        return len(value)
+    if value is None:
+        raise ExpectationError(
+            f"{path} of {report.kernel} is not known",
+            "spills come from the compiler's log, live registers from nvdisasm",
+        )
+    number: float = value
+    return number
+
+
+def _matches(mnemonic: str, parts: PathParts) -> bool:
+    name, _, width = mnemonic.partition(".")
+    return name == parts.name and parts.width_bits in (None, int(width or 0))
+
+
+def _loop(report: SassReport, index: int, path: str) -> LoopReport:
+    loop = None
+    if index == HOT_LOOP:
+        loop = report.hot
+    elif index < len(report.loops):
+        loop = report.loops[index]
+    if loop is None:
+        there = ", ".join(f"loops[{i}]" for i in range(len(report.loops))) or "no loop"
+        raise ExpectationError(
+            f"{path}: {report.kernel} on {report.arch} has no such loop", f"it has {there}"
+        )
+    return loop
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"\s+", "", name)

@@ -1,0 +1,217 @@
+"""A cubin's machine code: decoded from its bytes, with nvdisasm's text beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lowgemm.binary.cubin import read_cubin
+from lowgemm.binary.instruction import Instruction, SourceLine, decode
+from lowgemm.binary.signature import KernelSignature
+from lowgemm.errors import CubinError, ToolFailedError
+from lowgemm.hardware import Architecture
+from lowgemm.toolchain import run_tool
+
+__all__ = ["SassKernel", "disassemble", "read_sass"]
+
+_SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)"?,')
+_LABEL = re.compile(r"^([.$\w]+):")
+_FILE_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at)?')
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
+_TARGETS = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
+_LIVE = re.compile(r"//\s*\|\s*(\d*)\s*\|")
+
+
+@dataclass(frozen=True, slots=True)
+class SassKernel:
+    """One kernel's machine code.
+
+    ``functions`` are the addresses of functions behind the kernel in the same section; one whose
+    address is taken may be called though no instruction names it.
+    """
+
+    arch: Architecture
+    signature: KernelSignature
+    instructions: tuple[Instruction, ...]
+    functions: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The (mangled) name in the cubin."""
+        return self.signature.name
+
+
+def read_sass(cubin: bytes) -> tuple[SassKernel, ...]:
+    """Decode every kernel of a cubin from its bytes alone; no tool is started.
+
+    Raises
+    ------
+    CubinError
+        The bytes are no cubin, or are damaged.
+    """
+    read = read_cubin(cubin)
+    return tuple(
+        SassKernel(read.arch, signature, decode(read.code[signature.name], read.arch))
+        for signature in read.kernels
+    )
+
+
+def disassemble(
+    cubin: bytes, *, live_registers: bool = True, timeout_s: float = 60
+) -> tuple[SassKernel, ...]:
+    """Decode every kernel of a cubin and set nvdisasm's text beside each instruction.
+
+    Parameters
+    ----------
+    cubin
+        The cubin's bytes.
+    live_registers
+        Whether to count live registers as well, which takes a second run of nvdisasm.
+    timeout_s
+        The time limit of a run: nvdisasm can hang on a damaged cubin.
+
+    Raises
+    ------
+    CubinError
+        The bytes are no cubin, or nvdisasm reads other instructions in them.
+    ToolNotFoundError, ToolFailedError, ToolTimeoutError
+        nvdisasm is not installed, fails, or does not end.
+    """
+    kernels = read_sass(cubin)
+    with tempfile.TemporaryDirectory(prefix="lowgemm-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        sections = _parse_text(run_tool("nvdisasm", ["-c", "-g", path], timeout_s))
+        lives = {}
+        if live_registers:
+            # nvdisasm 13 counts no live registers in cubins of NVRTC 12: then none are known.
+            with contextlib.suppress(ToolFailedError):
+                run = run_tool("nvdisasm", ["-c", "-plr", "-lrm", "count", path], timeout_s)
+                lives = _parse_lives(run)
+    return tuple(_joined(kernel, sections, lives) for kernel in kernels)
+
+
+# ---- nvdisasm's output
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    text: str
+    line: SourceLine | None
+    table_targets: tuple[int, ...]
+
+
+def _sections(output: str) -> Iterator[tuple[str, list[str]]]:
+    """The lines of each ``.text`` section."""
+    name: str | None = None
+    lines: list[str] = []
+    for line in output.splitlines():
+        found = _SECTION.match(line)
+        if found or line.startswith("//-----"):
+            if name is not None:
+                yield name, lines
+            name, lines = (found[1] if found else None), []
+        elif name is not None:
+            lines.append(line)
+    if name is not None:
+        yield name, lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    texts: Mapping[int, _Text]
+    functions: tuple[int, ...]
+
+
+def _parse_text(output: str) -> dict[str, _Section]:
+    return {name: _parse_section(lines) for name, lines in _sections(output)}
+
+
+def _parse_section(lines: list[str]) -> _Section:
+    labels: dict[str, int] = {}
+    found: list[tuple[int, str, SourceLine | None, str]] = []
+    pending: list[str] = []
+    line: SourceLine | None = None
+    inlined = False
+    for text in lines:
+        where = _FILE_LINE.match(text)
+        if where:
+            # Of a chain of inlined functions the first line is the innermost: that is the code.
+            if not inlined:
+                line = SourceLine(where[1], int(where[2]))
+            inlined = bool(where[3])
+            continue
+        if text.lstrip().startswith(".type"):
+            line, inlined = None, False  # a function; those of ptxas have no line of their own
+            continue
+        label = _LABEL.match(text)
+        if label:
+            pending.append(label[1])
+            continue
+        instruction = _INSTRUCTION.match(text)
+        if instruction:
+            address = int(instruction[1], 16)
+            labels.update(dict.fromkeys(pending, address))
+            pending = []
+            found.append((address, instruction[2], line, text))
+    texts = {
+        address: _Text(_clean(text), where_from, _table(raw, labels))
+        for address, text, where_from, raw in found
+    }
+    functions = tuple(address for label, address in labels.items() if label.startswith("$"))
+    return _Section(texts, functions)
+
+
+def _clean(text: str) -> str:
+    return re.sub(r"\s*\(\*.*?\*\)", "", text).strip()
+
+
+def _table(text: str, labels: Mapping[str, int]) -> tuple[int, ...]:
+    """The targets of a branch through a table, which the bytes alone do not tell."""
+    found = _TARGETS.search(text)
+    if found is None:
+        return ()
+    names = dict.fromkeys(found[1].split(","))
+    return tuple(labels[name] for name in names if name in labels)
+
+
+def _parse_lives(output: str) -> dict[str, dict[int, int]]:
+    lives: dict[str, dict[int, int]] = {}
+    for name, lines in _sections(output):
+        counts = lives.setdefault(name, {})
+        for text in lines:
+            instruction = _INSTRUCTION.match(text)
+            if instruction:
+                count = _LIVE.search(instruction[3])
+                counts[int(instruction[1], 16)] = int(count[1] or 0) if count else 0
+    return lives
+
+
+def _joined(
+    kernel: SassKernel,
+    sections: Mapping[str, _Section],
+    lives: Mapping[str, Mapping[int, int]],
+) -> SassKernel:
+    section, live = sections.get(kernel.name, _Section({}, ())), lives.get(kernel.name, {})
+    joined = []
+    for instruction in kernel.instructions:
+        text = section.texts.get(instruction.address)
+        if text is None:
+            raise CubinError(
+                f"nvdisasm shows no instruction at {instruction.address:#06x} of {kernel.name!r}",
+                "the cubin is damaged, or newer than this nvdisasm: update the toolchain",
+            )
+        joined.append(
+            replace(
+                instruction,
+                text=text.text,
+                line=text.line,
+                table_targets=text.table_targets,
+                live_registers=live.get(instruction.address),
+            )
+        )
+    return replace(kernel, instructions=tuple(joined), functions=section.functions)

@@ -1,0 +1,169 @@
+"""What the commands share: the application, options, output, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lowgemm.errors import OutputError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from lowgemm.studies.ladder import Progress
+
+__all__ = [
+    "ARCHS_WITHOUT_GPU",
+    "Archs",
+    "Cold",
+    "CubinFile",
+    "Defines",
+    "Far",
+    "Includes",
+    "Instances",
+    "Json",
+    "Log",
+    "Markdown",
+    "OneSize",
+    "Options",
+    "Output",
+    "PtxFile",
+    "Run",
+    "RungNames",
+    "Saved",
+    "Seconds",
+    "Sizes",
+    "app",
+    "console",
+    "default_archs",
+    "parse_define",
+    "print_json",
+    "progress_bar",
+    "show",
+    "write_bytes",
+]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Compile, launch, check and time CUDA kernels: FP32 GEMM on CUDA cores.",
+)
+
+_PIPE_WIDTH = 200
+ARCHS_WITHOUT_GPU = ("sm_80", "sm_90", "sm_120")
+
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+Archs = Annotated[
+    list[str] | None,
+    typer.Option("--arch", "-a", help="An architecture (sm_90); may be given several times."),
+]
+RungNames = Annotated[
+    list[str] | None, typer.Argument(help="Rungs, from ex3 to two_ideas. Default: all.")
+]
+Sizes = Annotated[
+    list[str] | None, typer.Option("--size", "-s", help="The GEMM: 4096 or MxNxK. Repeatable.")
+]
+Cold = Annotated[bool, typer.Option("--cold", help="Overwrite the L2 before each sample.")]
+Defines = Annotated[
+    list[str] | None, typer.Option("--define", "-D", help="NAME or NAME=VALUE; may be repeated.")
+]
+Includes = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--include", "-I", help="A folder of headers. Repeatable.", exists=True, file_okay=False
+    ),
+]
+Instances = Annotated[
+    list[str] | None, typer.Option("--kernel", "-k", help="A template's instance: 'ex8<true>'.")
+]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", "-o", help="A further option for NVRTC.")
+]
+CubinFile = Annotated[Path | None, typer.Option(help="Write the cubin here (one architecture).")]
+PtxFile = Annotated[Path | None, typer.Option(help="Write the PTX here (one architecture).")]
+Log = Annotated[bool, typer.Option("--log", help="Print the compiler's log as well.")]
+Far = Annotated[bool, typer.Option("--far", help="Also element offsets beyond 2^31 (26 GB).")]
+Seconds = Annotated[float, typer.Option(min=0.0, help="Longest timing of a size.")]
+Run = Annotated[bool, typer.Option(help="Run on the GPU, if there is one.")]
+OneSize = Annotated[str, typer.Option("--size", "-s", help="The GEMM: 4096 or MxNxK.")]
+Saved = Annotated[
+    Path | None, typer.Option("--from", help="Show this timings file instead of measuring.")
+]
+Output = Annotated[Path | None, typer.Option(help="Write the timings with provenance here.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")]
+
+
+# ---- output
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that neither colours nor wraps what goes into a pipe."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(
+        stderr=stderr,
+        width=None if stream.isatty() else _PIPE_WIDTH,
+        highlight=False,
+        markup=False,  # texts such as lowgemm[peers] are meant as they stand
+        emoji=False,
+    )
+
+
+def show(view: RenderableType) -> None:
+    console().print(view)
+
+
+def print_json(data: Any) -> None:
+    from lowgemm.report import plain
+
+    print(json.dumps(plain(data), indent=1, default=str, allow_nan=False))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error.strerror}", "name a file that can be written"
+        ) from error
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A progress bar on stderr; in a pipe nothing."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    quiet = not sys.stderr.isatty()
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=quiet) as bars:
+        task = bars.add_task("starting", total=None)
+
+        def tell(what: str, done: int, total: int) -> None:
+            bars.update(task, description=what, completed=done, total=total)
+
+        yield tell
+
+
+def default_archs() -> list[str]:
+    """The GPU's own architecture; without one, three that differ."""
+    from lowgemm.device import Gpu, gpu_available
+
+    if not gpu_available():
+        return list(ARCHS_WITHOUT_GPU)
+    with Gpu() as gpu:
+        return [str(gpu.architecture)]
+
+
+def parse_define(text: str) -> tuple[str, str | None]:
+    """Split ``NAME=VALUE``; a name alone has no value."""
+    name, equals, value = text.partition("=")
+    return name, value if equals else None

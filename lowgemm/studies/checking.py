@@ -1,0 +1,219 @@
+"""Check the expectations of a file, on each architecture."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lowgemm.analysis.evidence import Evidence, Place, collect_evidence
+from lowgemm.analysis.expectations import (
+    Expectation,
+    Verdict,
+    judge,
+    parse_expectation,
+    read_expectations,
+    select,
+)
+from lowgemm.analysis.sass import SassReport
+from lowgemm.binary.instruction import SourceLine
+from lowgemm.binary.sass import SassKernel, disassemble
+from lowgemm.compiler import Build
+from lowgemm.errors import ExpectationError
+from lowgemm.gemm import RUNG_NAMES, rung
+from lowgemm.studies.inspection import inspect_builds
+from lowgemm.studies.targets import resolve_builds
+
+__all__ = ["CheckReport", "Finding", "check_builds", "check_file"]
+
+Define = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict and, where it is a failure, the instructions that it is about."""
+
+    verdict: Verdict
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """All expectations of a target on all architectures asked for."""
+
+    target: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The findings that did not pass."""
+        return tuple(finding for finding in self.findings if not finding.verdict.passed)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all expectations hold."""
+        return not self.failures
+
+
+def check_file(
+    target: str | Path,
+    archs: Sequence[str],
+    *,
+    expectations: Sequence[str | Expectation] = (),
+    defines: Mapping[str, Define] | None = None,
+    include_dirs: Sequence[str] = (),
+    options: Sequence[str] = (),
+    name_expressions: Sequence[str] = (),
+) -> CheckReport:
+    """Compile a target and check what its source expects, and what the caller expects besides.
+
+    Parameters
+    ----------
+    target
+        A rung's name or a ``.cu`` file.
+    archs
+        The architectures.
+    expectations
+        Further expectations, for every kernel.
+    defines, include_dirs, options, name_expressions
+        As in :func:`lowgemm.compiler.compile_file`. Instances of templates that expectations name
+        (``// expect scale<4>: ...``) are compiled in any case.
+
+    Raises
+    ------
+    ExpectationError
+        There are none, one cannot be read, or one names a kernel that is not there.
+    SourceNotFoundError, CompilationError, UnknownArchitectureError, ToolNotFoundError
+        See :func:`lowgemm.studies.targets.resolve_builds`.
+    """
+    name = str(target)
+    wanted = [*read_expectations(_source(name, archs)), *_parsed(expectations)]
+    builds = resolve_builds(
+        name,
+        archs,
+        defines=defines,
+        include_dirs=include_dirs,
+        options=options,
+        name_expressions=_instances(name, wanted, name_expressions),
+    )
+    return check_builds(name, builds, wanted)
+
+
+def check_builds(
+    target: str,
+    builds: Sequence[Build],
+    expectations: Sequence[str | Expectation],
+    *,
+    text: str | None = None,
+) -> CheckReport:
+    """Check expectations on builds that are there.
+
+    Parameters
+    ----------
+    target
+        What they are builds of, for people.
+    builds
+        One an architecture.
+    expectations
+        What shall hold.
+    text
+        The source, where it stands in no file.
+
+    Raises
+    ------
+    ExpectationError
+        There are none, one cannot be read, or one names a kernel that is not there.
+    """
+    wanted = _parsed(expectations)
+    if not wanted:
+        raise ExpectationError(
+            f"{target} expects nothing",
+            "write comments such as // expect: spill_store_bytes == 0; hot_loop.LDS.128 == 4",
+        )
+    findings: list[Finding] = []
+    for build, reports in zip(builds, inspect_builds(builds), strict=True):
+        _check_names(wanted, reports)
+        findings += _findings(build, reports, wanted, text)
+    return CheckReport(target, tuple(findings))
+
+
+def _source(target: str, archs: Sequence[str]) -> Path:
+    if target.lower() in RUNG_NAMES and archs:
+        return rung(target, archs[0]).path
+    return Path(target)
+
+
+def _instances(
+    target: str, expectations: Sequence[Expectation], given: Sequence[str]
+) -> tuple[str, ...]:
+    """The instances asked for and, of a file, those that its expectations name."""
+    if target.lower() in RUNG_NAMES:
+        return tuple(given)
+    named = (e.kernel for e in expectations if e.kernel is not None and "<" in e.kernel)
+    return tuple(dict.fromkeys([*given, *named]))
+
+
+def _parsed(expectations: Sequence[str | Expectation]) -> list[Expectation]:
+    return [parse_expectation(e) if isinstance(e, str) else e for e in expectations]
+
+
+def _check_names(expectations: Sequence[Expectation], reports: Sequence[SassReport]) -> None:
+    for expectation in expectations:
+        if not any(expectation.names(report.kernel) for report in reports):
+            there = ", ".join(report.kernel for report in reports)
+            origin = f"{expectation.origin}: " if expectation.origin else ""
+            raise ExpectationError(
+                f"{origin}there is no kernel {expectation.kernel!r}", f"there is {there}"
+            )
+
+
+# ---- what a failure shows
+
+
+def _findings(
+    build: Build,
+    reports: Sequence[SassReport],
+    expectations: Sequence[Expectation],
+    text: str | None,
+) -> list[Finding]:
+    judged = [(report, judge(item, report)) for report in reports
+              for item in select(expectations, report)]  # fmt: skip
+    failed = [verdict for _, verdict in judged if not verdict.passed]
+    if not failed:
+        return [Finding(verdict) for _, verdict in judged]
+    live = any("registers" in verdict.expectation.path for verdict in failed)
+    code = _code(build, live)
+    return [
+        Finding(verdict)
+        if verdict.passed
+        else Finding(verdict, _evidence(verdict, report, code[report.kernel], text))
+        for report, verdict in judged
+    ]
+
+
+def _code(build: Build, live: bool) -> dict[str, SassKernel]:
+    names = {kernel.name: kernel.display_name for kernel in build.kernels}
+    return {names[k.name]: k for k in disassemble(build.cubin, live_registers=live)}
+
+
+def _evidence(
+    verdict: Verdict, report: SassReport, kernel: SassKernel, text: str | None
+) -> tuple[Evidence, ...]:
+    found = collect_evidence(verdict.expectation.path, report, kernel)
+    return tuple(
+        replace(item, places=tuple(_with_source(place, text) for place in item.places))
+        for item in found
+    )
+
+
+def _with_source(place: Place, text: str | None) -> Place:
+    return place if place.line is None else replace(place, source=_line(place.line, text))
+
+
+def _line(line: SourceLine, text: str | None) -> str:
+    if text is not None and not Path(line.file).is_file():
+        lines = text.splitlines()
+        return lines[line.line - 1].strip() if line.line <= len(lines) else ""
+    linecache.checkcache(line.file)
+    return linecache.getline(line.file, line.line).strip()

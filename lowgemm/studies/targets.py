@@ -1,0 +1,69 @@
+"""What a command line names: a rung of the ladder, or a ``.cu`` file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lowgemm.compiler import Build, compile_many
+from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
+from lowgemm.hardware import Architecture
+
+__all__ = ["resolve_builds"]
+
+
+def resolve_builds(
+    target: str,
+    archs: Sequence[Architecture | str],
+    *,
+    defines: Mapping[str, str | int | float | bool | None] | None = None,
+    include_dirs: Sequence[str] = (),
+    options: Sequence[str] = (),
+    name_expressions: Sequence[str] = (),
+) -> tuple[Build, ...]:
+    """Compile what a name stands for, for each architecture.
+
+    Parameters
+    ----------
+    target
+        A rung's name, compiled as its record says, or a path.
+    archs
+        The architectures, in order.
+    defines, include_dirs, options, name_expressions
+        For a path: as in :func:`lowgemm.compiler.compile_file`. For a rung: added to its own.
+
+    Raises
+    ------
+    SourceNotFoundError
+        It is neither a rung nor a file.
+    CompilationError, UnknownArchitectureError, ToolNotFoundError
+        See :func:`lowgemm.compiler.compile_file`.
+    """
+    wanted = list(dict.fromkeys(Architecture.parse(arch) for arch in archs))
+    if target.lower() not in RUNG_NAMES:
+        builds = compile_many(
+            target,
+            wanted,
+            defines=defines,
+            include_dirs=include_dirs,
+            options=options,
+            name_expressions=name_expressions,
+        )
+        return tuple(builds[arch] for arch in wanted)
+    if not (defines or include_dirs or options or name_expressions):
+        return tuple(compile_rung(rung(target, arch), arch) for arch in wanted)
+    return tuple(
+        build
+        for arch in wanted
+        for record in (rung(target, arch),)
+        for build in compile_many(
+            record.path,
+            [arch],
+            defines={**record.defines, **(defines or {})},
+            include_dirs=include_dirs,
+            options=options,
+            name_expressions=[
+                *(record.name_expressions if record.has_float4 else ()),
+                *name_expressions,
+            ],
+        ).values()
+    )

@@ -1,0 +1,85 @@
+"""For the test files of lowgemm's users: assert what the compiler makes of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lowgemm.analysis.expectations import Expectation, parse_expectation, parse_expectations
+from lowgemm.compiler import compile_source
+from lowgemm.gemm import RUNG_NAMES
+from lowgemm.studies.checking import CheckReport, check_builds, check_file
+from lowgemm.view.check import check_text
+
+__all__ = ["assert_sass"]
+
+# No file is called so: source lines come from the text.
+_TEXT_NAME = "<text>.cu"
+
+
+def assert_sass(
+    source_or_path: str | Path,
+    *expectations: str,
+    arch: str | Sequence[str] = "sm_90",
+    **compile_options: Any,
+) -> None:
+    """Assert that a kernel compiles to what is expected; no GPU is needed.
+
+    Parameters
+    ----------
+    source_or_path
+        A ``.cu`` file, a rung's name, or CUDA C++ itself.
+    expectations
+        Such as ``"hot_loop.LDS.128 == 4"``; those in the source's comments are checked besides. See
+        :mod:`lowgemm.analysis.expectations`.
+    arch
+        An architecture, or several.
+    compile_options
+        ``defines``, ``include_dirs``, ``options``, ``name_expressions``: as in
+        :func:`lowgemm.compile_file`.
+
+    Raises
+    ------
+    AssertionError
+        One does not hold; its text is that of ``lowgemm check``.
+    ExpectationError, CompilationError
+        One cannot be read; the source does not compile.
+
+    Examples
+    --------
+    >>> assert_sass("ex8", "hot_loop.FFMA == 512", "spill_store_bytes == 0", arch="sm_90")
+    """
+    __tracebackhide__ = True
+    archs = [arch] if isinstance(arch, str) else list(arch)
+    if _is_path(source_or_path):
+        report = check_file(source_or_path, archs, expectations=expectations, **compile_options)
+    else:
+        report = _check_text(str(source_or_path), archs, expectations, compile_options)
+    if not report.passed:
+        raise AssertionError(check_text([report]))
+
+
+def _is_path(source: str | Path) -> bool:
+    if isinstance(source, Path) or source.lower() in RUNG_NAMES:
+        return True
+    return "\n" not in source and source.endswith(".cu")
+
+
+def _check_text(
+    text: str, archs: Sequence[str], expectations: Sequence[str], compile_options: dict[str, Any]
+) -> CheckReport:
+    wanted: list[Expectation] = [
+        *parse_expectations(text, _TEXT_NAME),
+        *map(parse_expectation, expectations),
+    ]
+    named = [e.kernel for e in wanted if e.kernel is not None and "<" in e.kernel]
+    given = compile_options.pop("name_expressions", ())
+    instances = tuple(dict.fromkeys([*given, *named]))
+    builds = [
+        compile_source(
+            text, name=_TEXT_NAME, arch=arch, name_expressions=instances, **compile_options
+        )
+        for arch in archs
+    ]
+    return check_builds(_TEXT_NAME, builds, wanted, text=text)

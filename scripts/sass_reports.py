@@ -1,0 +1,69 @@
+"""Write ``sass_reports/``: an index and a page a rung on what the compiler made of the ladder.
+
+``python scripts/sass_reports.py`` writes; ``--check`` only says which page would change and fails
+if any would. Only pages whose text changes are written.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lowgemm.analysis import SassReport
+from lowgemm.gemm import ladder
+from lowgemm.report import LadderReport, read_report
+from lowgemm.studies.inspection import inspect_ladder
+from lowgemm.studies.ladder import compile_ladder
+from lowgemm.view.pages import index_page, rung_page
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "sass_reports"
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+STORY_ARCH = "sm_90"
+
+
+def pages() -> dict[Path, str]:
+    """Every page with its text."""
+    compiled = compile_ladder(ARCHS)
+    reports: dict[str, dict[str, SassReport]] = {}
+    for (name, arch), report in inspect_ladder(compiled).items():
+        reports.setdefault(name, {})[arch] = report
+    rungs = ladder(STORY_ARCH)
+    measured = timings()
+    texts = {FOLDER / "index.md": index_page(reports, rungs, compiled[0].build.nvrtc_version)}
+    for index, rung in enumerate(rungs):
+        # The two-ideas kernel is a ladder of its own: it is set beside the naive kernel.
+        earlier = rungs[0] if rung.name == "two_ideas" else rungs[index - 1] if index else None
+        before = (earlier, reports[earlier.name][STORY_ARCH]) if earlier else None
+        note = (FOLDER / "notes" / f"{rung.name}.md").read_text(encoding="utf-8")
+        texts[FOLDER / f"{rung.name}.md"] = rung_page(
+            rung, reports[rung.name], before, measured, note
+        )
+    return texts
+
+
+def timings() -> dict[str, LadderReport]:
+    """The measured ladders by their files' names."""
+    files = sorted((FOLDER / "timings").glob("*ladder*.json"))
+    return {path.name: read_report(path) for path in files}
+
+
+def main() -> int:
+    """Write what changed, or with ``--check`` report it."""
+    stale = []
+    for path, text in pages().items():
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(path.relative_to(ROOT).as_posix())
+        if "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+    if stale and "--check" in sys.argv:
+        print(f"not up to date: {', '.join(stale)}; run make sass", file=sys.stderr)
+        return 1
+    if stale:
+        print(f"wrote {', '.join(stale)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""`lowgemm check`: what it catches, what it shows, and the rungs' own expectations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import lowgemm.cli.check  # noqa: F401  # registers the command
+from lowgemm.cli.common import app
+from lowgemm.errors import EmptyCubinError, ExpectationError
+from lowgemm.gemm import RUNG_NAMES, kernel_directory
+from lowgemm.studies.checking import CheckReport, check_file
+from lowgemm.testing import assert_sass
+from lowgemm.view.check import check_data, check_text
+
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+# A dot product that reads four floats at a time, if the compiler is allowed to.
+WIDE = """
+// expect wide<4>: hot_loop.LDG.128 == 2; hot_loop.LDG.32 == 0
+template <int N> __global__ void wide(const float* a, const float* b, float* c, int k) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int i = 0; i < k; i += N) {
+#ifdef SCALAR
+        for (int j = 0; j < N; ++j) sum += a[i + j] * b[i + j];
+#else
+        const float4 x = *reinterpret_cast<const float4*>(a + i);
+        const float4 y = *reinterpret_cast<const float4*>(b + i);
+        sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+#endif
+    }
+    *c = sum;
+}
+"""
+
+# 64 accumulators, which fit into 255 registers and not into 32.
+TILE = """
+// expect: spill_store_bytes == 0; spill_load_bytes == 0; mix.STL == 0
+__global__ void __launch_bounds__(THREADS, BLOCKS) tile(const float* a, const float* b, float* c,
+                                                        int k) {
+    float acc[8][8] = {};
+    for (int i = 0; i < k; ++i) {
+        float x[8], y[8];
+        for (int r = 0; r < 8; ++r) x[r] = a[i * 8192 + threadIdx.x * 8 + r];
+        for (int r = 0; r < 8; ++r) y[r] = b[i * 8192 + threadIdx.x * 8 + r];
+        for (int r = 0; r < 8; ++r)
+            for (int s = 0; s < 8; ++s) acc[r][s] += x[r] * y[s];
+    }
+    for (int r = 0; r < 8; ++r)
+        for (int s = 0; s < 8; ++s) c[(r * 8 + s) * 1024 + threadIdx.x] = acc[r][s];
+}
+"""
+
+UNROLLED = """
+// expect: hot_loop.FFMA == 8
+__global__ void unrolled(const float* x, float* y, int n) {
+    float sum = 0.0f;
+#pragma unroll UNROLL
+    for (int i = 0; i < n; ++i) sum = sum * 1.5f + x[i];
+    *y = sum;
+}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    """A source file."""
+    path = folder / "kernel.cu"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def failed(report: CheckReport) -> list[str]:
+    """The expectations that failed."""
+    return [str(finding.verdict.expectation) for finding in report.failures]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
+def test_a_wide_load_turned_into_scalar_loads_is_caught(tmp_path: Path, arch: str) -> None:
+    """LDG.128 gone: the failure shows the LDG.32 that stand there, their source and the code."""
+    path = write(tmp_path, WIDE)
+    assert check_file(path, [arch]).passed
+    report = check_file(path, [arch], defines={"SCALAR": None})
+    assert failed(report) == ["hot_loop.LDG.128 == 2", "hot_loop.LDG.32 == 0"]
+    text = check_text([report])
+    assert "hot_loop.LDG.128 is 0" in text
+    assert "8 x LDG.32 in the loop" in text
+    assert "kernel.cu:8  for (int j = 0; j < N; ++j) sum += a[i + j] * b[i + j];" in text
+    assert "kernel.cu:2" in text  # where it is expected
+    assert "LDG.E" in text
+
+
+def test_a_spill_forced_by_a_launch_bound_is_caught(tmp_path: Path) -> None:
+    """The bytes spilt and the accesses to local memory, with the lines that they come from."""
+    path = write(tmp_path, TILE)
+    assert check_file(path, ["sm_90"], defines={"THREADS": 256, "BLOCKS": 1}).passed
+    report = check_file(path, ["sm_90"], defines={"THREADS": 1024, "BLOCKS": 2})
+    assert failed(report) == ["spill_store_bytes == 0", "spill_load_bytes == 0", "mix.STL == 0"]
+    kinds = {e.kind.partition(".")[0] for finding in report.failures for e in finding.evidence}
+    assert kinds == {"STL", "LDL"}
+    text = check_text([report])
+    assert "STL.64 [R1" in text or "STL [R1" in text
+    sources = [p.source for f in report.failures for e in f.evidence for p in e.places if p.line]
+    assert sources
+    assert all(source and source in TILE for source in sources)
+
+
+def test_a_lost_unroll_is_caught(tmp_path: Path) -> None:
+    """One FFMA where eight were: the failure says how many there are and from which line."""
+    path = write(tmp_path, UNROLLED)
+    assert check_file(path, ["sm_90"], defines={"UNROLL": 8}).passed
+    report = check_file(path, ["sm_90"], defines={"UNROLL": 1})
+    assert failed(report) == ["hot_loop.FFMA == 8"]
+    text = check_text([report])
+    assert "hot_loop.FFMA is 1" in text
+    assert "1 x FFMA in the loop" in text
+    assert "kernel.cu:6" in text
+
+
+def test_a_loop_that_is_gone_shows_where_its_instructions_went(tmp_path: Path) -> None:
+    """A loop of constant length is unrolled whole: there is no hot loop, but the FFMAs are seen."""
+    path = write(tmp_path, UNROLLED.replace("i < n", "i < 4"))
+    text = check_text([check_file(path, ["sm_90"], defines={"UNROLL": 8})])
+    assert "no such loop; it has no loop" in text
+    assert "x FFMA in the kernel" in text
+
+
+def test_registers_show_where_most_are_in_use(tmp_path: Path) -> None:
+    """Too many registers: the line at which most are live."""
+    path = write(tmp_path, TILE)
+    defines = {"THREADS": 256, "BLOCKS": 1}
+    report = check_file(path, ["sm_90"], expectations=["registers <= 40"], defines=defines)
+    assert failed(report) == ["registers <= 40"]
+    assert "registers live in the kernel" in check_text([report])
+
+
+def test_the_rungs_hold_what_they_promise() -> None:
+    """Every rung's own expectations hold on six architectures, and each speaks of its hot loop."""
+    reports = [check_file(name, ARCHS) for name in RUNG_NAMES]
+    assert all(report.passed for report in reports), check_text(reports)
+    for report in reports:
+        paths = {finding.verdict.expectation.path for finding in report.findings}
+        assert {"registers", "spill_store_bytes", "hot_loop.FFMA"} <= paths
+        assert {finding.verdict.arch for finding in report.findings} == set(ARCHS)
+
+
+def test_an_expectation_names_the_instance_to_compile(tmp_path: Path) -> None:
+    """A template needs no -k where an expectation names its instance; without one it does."""
+    path = write(tmp_path, WIDE)
+    assert check_file(path, ["sm_90"]).findings[0].verdict.kernel == "wide<4>"
+    with pytest.raises(EmptyCubinError):
+        check_file(write(tmp_path, WIDE.replace("wide<4>", "wide")), ["sm_90"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("// expect: hot_loop.FFMA == 8", "", "expects nothing"),
+        ("expect:", "expect rolled:", "there is unrolled"),
+        ("hot_loop.FFMA", "hot_loop.FMA", "FFMA"),
+    ],
+)
+def test_what_cannot_be_checked_does_not_pass(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    """No expectations, a kernel that is not there, or a misspelt name: an error, never a pass."""
+    path = write(tmp_path, UNROLLED.replace(old, new))
+    with pytest.raises(ExpectationError, match=said):
+        check_file(path, ["sm_90"], defines={"UNROLL": 8})
+
+
+def test_the_plain_data_can_be_written_as_json(tmp_path: Path) -> None:
+    """One object a verdict, with what it is about."""
+    report = check_file(write(tmp_path, UNROLLED), ["sm_80", "sm_90"], defines={"UNROLL": 1})
+    rows = json.loads(json.dumps(check_data([report])))
+    assert [(row["arch"], row["passed"]) for row in rows] == [("sm_80", False), ("sm_90", False)]
+    assert rows[0]["actual"] == 1
+    assert rows[0]["evidence"][0]["kind"] == "FFMA"
+    assert rows[0]["evidence"][0]["places"][0]["line"].endswith("kernel.cu:6")
+
+
+def test_the_command_tells_by_its_status(tmp_path: Path) -> None:
+    """Exit status 0 when all holds, 1 when anything fails; text or JSON on stdout."""
+    path = str(write(tmp_path, UNROLLED))
+    good = CliRunner().invoke(app, ["check", path, "-a", "sm_90", "-D", "UNROLL=8"])
+    assert good.exit_code == 0, good.output
+    assert "unrolled: 1 of 1 expectations hold" in good.output
+    bad = CliRunner().invoke(app, ["check", path, "-a", "sm_90", "-D", "UNROLL=1"])
+    assert bad.exit_code == 1
+    assert "FAILED hot_loop.FFMA == 8: hot_loop.FFMA is 1" in bad.output
+    asked = ["check", path, "-a", "sm_90", "-D", "UNROLL=8", "-e", "registers <= 2", "--json"]
+    more = CliRunner().invoke(app, asked)
+    assert more.exit_code == 1
+    assert [row["passed"] for row in json.loads(more.output)] == [True, False]
+
+
+def test_a_users_test_file_needs_one_call(tmp_path: Path) -> None:
+    """`assert_sass` takes a file, a rung or a text; its error is what `lowgemm check` prints."""
+    path = write(tmp_path, UNROLLED)
+    assert_sass(path, "registers <= 40", arch="sm_80", defines={"UNROLL": 8})
+    assert_sass("ex3", "hot_loop.FFMA == 16", arch="sm_90")
+    assert_sass(WIDE, "wide<4>: registers <= 40", arch=["sm_80", "sm_90"])
+    with pytest.raises(AssertionError) as caught:
+        assert_sass(path, defines={"UNROLL": 1})
+    assert str(caught.value) == check_text([check_file(path, ["sm_90"], defines={"UNROLL": 1})])
+
+
+def test_an_assertion_on_a_text_shows_its_lines() -> None:
+    """Source lines come from the text where there is no file."""
+    with pytest.raises(AssertionError) as caught:
+        assert_sass(UNROLLED, defines={"UNROLL": 1})
+    assert "sum = sum * 1.5f + x[i];" in str(caught.value)
+
+
+def test_every_kernel_file_carries_expectations() -> None:
+    """Each `.cu` of the ladder has `// expect` lines in its opening comment."""
+    for path in kernel_directory().glob("ex*.cu"):
+        head = path.read_text(encoding="utf-8").partition("#include")[0]
+        assert "// expect: " in head, path.name

@@ -1,0 +1,268 @@
+"""Expectations: what can be written, what it means, and that nonsense is refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lowgemm.analysis import LoopReport, SassReport
+from lowgemm.analysis.expectations import (
+    KERNEL_FIGURES,
+    LOOP_FIGURES,
+    Expectation,
+    figure,
+    judge,
+    parse_expectation,
+    parse_expectations,
+    read_expectations,
+    select,
+)
+from lowgemm.errors import ExpectationError, LowgemmError, SourceNotFoundError
+
+
+def loop(index: int, mix: dict[str, int], depth: int = 1) -> LoopReport:
+    """A loop of a made-up kernel."""
+    total = sum(mix.values())
+    return LoopReport(
+        index=index,
+        start=0x100 * index,
+        end=0x100 * index + 16 * total,
+        depth=depth,
+        parent=None,
+        blocks=1,
+        instructions=total,
+        mix=mix,
+        ffma_share=mix.get("FFMA", 0) / total,
+        moves=1,
+        conflict_cycles=7,
+        registers_live=40,
+    )
+
+
+def report(arch: str = "sm_90", kernel: str = "k<4>", spills: int | None = 0) -> SassReport:
+    """A made-up kernel: a copying loop and a hot one."""
+    return SassReport(
+        kernel=kernel,
+        arch=arch,
+        registers=64,
+        shared_bytes=1024,
+        stack_bytes=0,
+        spill_store_bytes=spills,
+        spill_load_bytes=spills,
+        instructions=60,
+        mix={"FFMA": 32, "LDS.128": 4, "LDS.32": 2, "LDG.128": 1, "STG.32": 4},
+        ffma_share=0.5,
+        moves=3,
+        registers_live=50,
+        code_bytes=1600,
+        loops=(loop(0, {"LDG.128": 1, "STS.128": 1}), loop(1, {"FFMA": 30, "LDS.128": 4})),
+        hot_loop=1,
+        irreducible=False,
+        unknown_opcodes={"0x1ff": 2},
+    )
+
+
+def bare() -> SassReport:
+    """A kernel without loops, from a cubin without a log."""
+    return SassReport(
+        kernel="bare", arch="sm_80", registers=8, shared_bytes=0, stack_bytes=0,
+        spill_store_bytes=None, spill_load_bytes=None, instructions=2, mix={"EXIT": 1, "MOV": 1},
+        ffma_share=0.0, moves=1, registers_live=None, code_bytes=32, loops=(), hot_loop=None,
+        irreducible=False, unknown_opcodes={},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("registers", 64),
+        ("spill_store_bytes", 0),
+        ("ffma_share", 0.5),
+        ("loops", 2),
+        ("unknown_opcodes", 2),
+        ("mix.LDG.128", 1),
+        ("mix.LDG.32", 0),
+        ("mix.LDS", 6),
+        ("LDS.32", 2),
+        ("mix.STL", 0),
+        ("hot_loop.FFMA", 30),
+        ("hot_loop.LDS.128", 4),
+        ("hot_loop.mix.LDS.128", 4),
+        ("hot_loop.instructions", 34),
+        ("loops[0].STS.128", 1),
+        ("loops[1].conflict_cycles", 7),
+        ("hot_loop.depth", 1),
+    ],
+)
+def test_a_path_names_a_number(path: str, value: float) -> None:
+    """Figures of the kernel and of loops, instructions of a width or of all; absent ones are 0."""
+    assert figure(report(), path) == value
+
+
+def test_every_listed_figure_exists() -> None:
+    """What an error lists as a figure can be asked for."""
+    for name in KERNEL_FIGURES:
+        figure(report(), name)
+    for name in LOOP_FIGURES:
+        figure(report(), f"hot_loop.{name}")
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        ("registers == 64", True),
+        ("registers != 64", False),
+        ("registers<=64", True),
+        ("registers < 64", False),
+        ("registers >= 65", False),
+        ("ffma_share > 0.49", True),
+        ("hot_loop.ffma_share >= 9e-1", False),
+        ("  mix.LDG.128 >= 1  ", True),
+    ],
+)
+def test_comparisons_mean_what_they_say(text: str, passed: bool) -> None:
+    """Six comparisons, integers and decimals, with or without spaces."""
+    verdict = judge(parse_expectation(text), report())
+    assert verdict.passed is passed
+    assert verdict.reason == "" if passed else verdict.expectation.path in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("registers", "is no expectation"),
+        ("registers = 3", "is no expectation"),
+        ("registers <= many", "is no number"),
+        ("registers <= 1e999", "is no number"),
+        ("registers <= nan", "is no number"),
+        ("regs <= 3", "registers"),
+        ("hot_loop.registers <= 3", "conflict_cycles"),
+        ("hot_loop.LSD.128 == 4", "LDS"),
+        ("hot_loop.LDS.96 == 4", "8, 16, 32, 64, 128"),
+        ("hot_loop.FFMA.32 == 4", "none"),
+        ("loops[x].FFMA == 4", "is no path"),
+        ("hot_loop.LDG.E.128 == 4", "is no path"),
+        ("[sm_90 registers <= 3", "is no expectation"),
+        ("[compute_90] registers <= 3", "compute_90"),
+        ("__import__('os').system('x') == 0", "is no path"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_what_there_is(text: str, said: str) -> None:
+    """A misspelt figure or instruction is an error at once, not a count of zero."""
+    with pytest.raises(ExpectationError) as caught:
+        parse_expectation(text)
+    assert said in str(caught.value)
+
+
+def test_a_loop_that_is_gone_fails_and_says_what_loops_there_are() -> None:
+    """The compiler may remove a loop: that is a failed expectation, no mistake in the file."""
+    verdict = judge(parse_expectation("loops[5].FFMA == 1"), report())
+    assert not verdict.passed
+    assert verdict.actual is None
+    assert "loops[0], loops[1]" in verdict.reason
+    assert "no loop" in judge(parse_expectation("hot_loop.FFMA == 1"), bare()).reason
+
+
+def test_an_unknown_figure_does_not_pass() -> None:
+    """Spills of a bare cubin are not known, and not known is not zero."""
+    verdict = judge(parse_expectation("spill_store_bytes == 0"), bare())
+    assert not verdict.passed
+    assert "not known" in verdict.reason
+
+
+def test_variants_replace_what_is_said_in_general() -> None:
+    """A line for an architecture stands in for the general one of the same path, only there."""
+    lines = [parse_expectation(t) for t in ("registers <= 60", "[sm_90, sm_100] registers <= 70")]
+    assert [str(e) for e in select(lines, report("sm_90"))] == ["[sm_90, sm_100] registers <= 70"]
+    assert [str(e) for e in select(lines, report("sm_90a"))] == ["[sm_90, sm_100] registers <= 70"]
+    assert [str(e) for e in select(lines, report("sm_80"))] == ["registers <= 60"]
+
+
+@pytest.mark.parametrize(
+    ("name", "concerned"),
+    [("k", True), ("k<4>", True), ("k< 4 >", True), ("k<8>", False), ("other", False)],
+)
+def test_a_kernel_is_named_with_or_without_its_arguments(name: str, concerned: bool) -> None:
+    """A template's name stands for all its instances, an instance for itself."""
+    expectation = parse_expectation(f"{name}: registers <= 64")
+    assert expectation.kernel == name
+    assert expectation.concerns(report()) is concerned
+
+
+def test_a_file_carries_its_expectations(tmp_path: Path) -> None:
+    """Comments with and without a kernel, several in a line, remarks; prose is left alone."""
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "// Expected  Bound by the FFMA pipe: registers <= 3 is nothing.\n"
+        "// expect: registers <= 128; spill_store_bytes == 0  // two blocks\n"
+        "    // expect ns::k<4, true>: [sm_90] hot_loop.LDS.128 == 4\n"
+        "// expect no miracles here\n"
+        '__global__ void k() {}  // const char* s = "// expect: x";\n',
+        encoding="utf-8",
+    )
+    first, second, third = read_expectations(path)
+    assert (str(first), str(second)) == ("registers <= 128", "spill_store_bytes == 0")
+    assert (third.kernel, str(third)) == ("ns::k<4, true>", "[sm_90] hot_loop.LDS.128 == 4")
+    assert third.origin is not None
+    assert (third.origin.file, third.origin.line) == (str(path), 3)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["// expect registers <= 128", "// expect: registers <= 12x", "// expect two words: FFMA == 1"],
+)
+def test_a_broken_line_is_named(line: str) -> None:
+    """A line that was meant as an expectation is never passed over in silence."""
+    with pytest.raises(ExpectationError, match=r"k\.cu:2"):
+        parse_expectations(f"\n{line}\n", "k.cu")
+
+
+def test_a_missing_file_is_a_typed_error(tmp_path: Path) -> None:
+    """The path stands in the message."""
+    with pytest.raises(SourceNotFoundError, match="gone"):
+        read_expectations(tmp_path / "gone.cu")
+
+
+_PIECES = st.sampled_from(
+    ["hot_loop", "loops[", "0", "]", ".", "LDS", "FFMA", "128", "mix", "registers", " ", "==", "<=",
+     "<", ">", "=", "[", "sm_90", ",", "1e9", "-", "²", "\n", ":", "::", "k<4>", "//", ";", "nan"]
+)  # fmt: skip
+
+
+@given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
+def test_garbage_gives_an_expectation_error_only(text: str) -> None:
+    """Whatever is written is an expectation that can be judged, or is refused as none."""
+    try:
+        expectation = parse_expectation(text)
+    except ExpectationError as error:
+        assert error.remedy
+        return
+    judge(expectation, report())
+    judge(expectation, bare())
+
+
+@given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
+def test_garbage_in_a_comment_gives_an_expectation_error_only(text: str) -> None:
+    """The same for the lines of a file."""
+    try:
+        for expectation in parse_expectations(f"// expect{text}"):
+            assert isinstance(expectation, Expectation)
+    except LowgemmError as error:
+        assert isinstance(error, ExpectationError)
+
+
+@given(
+    st.sampled_from(["registers", "hot_loop.LDS.128", "loops[3].ffma_share", "mix.STG"]),
+    st.sampled_from(["==", "!=", "<=", ">=", "<", ">"]),
+    st.integers(-(10**15), 10**15) | st.floats(0, 1e6, allow_nan=False),
+    st.sampled_from(["", "[sm_90] ", "[sm_80, sm_90a] "]),
+)
+def test_an_expectation_prints_as_it_is_written(
+    path: str, comparison: str, number: float, archs: str
+) -> None:
+    """Reading the text of an expectation gives it back."""
+    expectation = parse_expectation(f"{archs}{path} {comparison} {number}")
+    assert parse_expectation(str(expectation)) == expectation

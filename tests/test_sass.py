@@ -1,0 +1,241 @@
+"""Reports on machine code: counts per loop that a build may be failed on."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from corpus import ALL, ARCHS, OTHERS, build, kernels
+
+from lowgemm.analysis import analyse_build, analyse_kernel
+from lowgemm.analysis.banks import conflict_cycles
+from lowgemm.binary.sass import disassemble, read_sass
+from lowgemm.errors import CubinError, LowgemmError, ToolFailedError, ToolTimeoutError
+from lowgemm.gemm import RUNG_NAMES, rung
+from lowgemm.hardware.register_banks import operand_cycles
+from lowgemm.studies.inspection import inspect_build, inspect_cubin
+
+TILED = ("ex7", "ex8", "ex9", "ex10", "two_ideas")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", TILED)
+def test_the_hot_loop_holds_what_the_tile_implies(name: str, arch: str) -> None:
+    """Exactly TM TN FFMAs a k-step, and (TM + TN) / 4 LDS.128, no narrower one."""
+    item = rung(name, arch)
+    report = analyse_build(build(name, arch), kernels(name, arch))
+    aligned = next(r for r in report if r.kernel == item.instance(aligned=True))
+    assert aligned.hot is not None
+    assert item.k_steps is not None
+    loads = {key: n for key, n in aligned.hot.mix.items() if key.startswith("LDS.")}
+    assert aligned.hot.mix["FFMA"] == item.tm * item.tn * item.k_steps
+    assert loads == {"LDS.128": (item.tm + item.tn) // 4 * item.k_steps}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", ["ex4_32", "ex5", "ex6"])
+def test_the_simple_rungs_unroll_as_their_source_says(name: str, arch: str) -> None:
+    """TM TN FFMAs for each of the k-steps of an iteration."""
+    item = rung(name, arch)
+    report = analyse_build(build(name, arch), kernels(name, arch))
+    hot = next(r for r in report if r.kernel == item.instance(aligned=True)).hot
+    assert hot is not None
+    assert item.k_steps is not None
+    assert hot.mix["FFMA"] == item.tm * item.tn * item.k_steps
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", ALL)
+def test_no_opcode_is_unknown(name: str, arch: str) -> None:
+    """Every instruction of every rung and of twenty-one other kernels has a record."""
+    for kernel in kernels(name, arch):
+        report = analyse_kernel(kernel)
+        assert report.unknown_opcodes == {}
+        assert report.instructions == sum(report.mix.values())
+        assert sum(loop.instructions for loop in report.loops) <= report.instructions
+
+
+def test_counts_equal_the_text() -> None:
+    """The mix of a kernel without dead code is what counting nvdisasm's text gives."""
+    for arch in ARCHS:
+        (kernel,) = kernels("softmax", arch)
+        report = analyse_kernel(kernel)
+        text = Counter(i.text.split()[-1 if i.text == "NOP" else 0] for i in kernel.instructions)
+        assert report.mix.get("STG.32", 0) == sum(n for t, n in text.items() if "STG.E" in t)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_widths_are_told_apart(arch: str) -> None:
+    """Copies of 16, 8 and 1 bytes and of sign-extended shorts count by their width."""
+    mixes = {k.name: analyse_kernel(k).mix for k in kernels("several", arch)}
+    found = {
+        name.split("P")[0].lstrip("_Z0123456789"): {
+            key for key in mix if key.startswith(("LDG", "STG"))
+        }
+        for name, mix in mixes.items()
+    }
+    assert found["copy4"] == {"LDG.128", "STG.128"}
+    assert found["copy2"] == {"LDG.64", "STG.64"}
+    assert found["copy1"] == {"LDG.8", "STG.8"}
+    assert found["copy_short"] == {"LDG.16", "STG.32"}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_spills_and_local_arrays_are_told_apart(arch: str) -> None:
+    """A launch bound that is too tight spills; a local array takes stack and does not."""
+    (spilling,) = analyse_build(build("spills", arch), kernels("spills", arch))
+    assert spilling.spill_store_bytes and spilling.spill_load_bytes
+    assert spilling.mix["STL.32"] > 0
+    (array,) = analyse_build(build("local_array", arch), kernels("local_array", arch))
+    assert array.stack_bytes == 256
+    assert (array.spill_store_bytes, array.spill_load_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_loops_of_other_kernels_have_their_depth(arch: str) -> None:
+    """A tile loop around an unrolled loop nests two deep, and the inner one is hot."""
+    (nbody,) = analyse_build(build("nbody", arch), kernels("nbody", arch))
+    assert max(loop.depth for loop in nbody.loops) == 2
+    assert nbody.hot is not None
+    assert nbody.hot.depth == 2
+    assert nbody.hot.mix["LDS.128"] == 8
+    assert nbody.hot.mix["MUFU"] == 8
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_fillers_and_padding_are_no_work(arch: str) -> None:
+    """NOPs behind the end and the LDS that never executes before LDGSTS do not count."""
+    for kernel in kernels("ex10", arch):
+        report = analyse_kernel(kernel)
+        fillers = sum(i.is_filler for i in kernel.instructions)
+        assert fillers > 0
+        assert "NOP" not in report.mix
+        assert report.instructions < len(kernel.instructions) - fillers + 1
+        assert report.hot is not None
+        assert "LDS.32" not in report.hot.mix
+        assert report.hot.mix["LDGSTS.128" if "ILb1E" in kernel.name else "LDGSTS.32"] in (2, 8)
+
+
+def test_registers_agree_with_cuobjdump() -> None:
+    """cuobjdump -res-usage gives the registers that the report gives."""
+    import re
+    import tempfile
+
+    from lowgemm.toolchain import run_tool
+
+    for name in ("ex8", "softmax", "several"):
+        made = build(name, "sm_90")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "k.cubin"
+            path.write_bytes(made.cubin)
+            usage = run_tool("cuobjdump", ["-res-usage", path])
+        told = dict(re.findall(r"Function (\S+):\s*\n\s*REG:(\d+)", usage))
+        for kernel in made.kernels:
+            assert int(told[kernel.name]) == kernel.signature.registers
+
+
+# ---- live registers, banks, the kept report
+
+
+def test_live_registers_stay_within_the_allocated() -> None:
+    """nvdisasm's count of live registers is there for each loop and below the allocation."""
+    for report in inspect_build(build("ex8", "sm_90")):
+        assert report.registers_live is not None
+        assert 64 < report.registers_live <= report.registers
+        assert report.hot is not None
+        assert report.hot.registers_live is not None
+        assert report.hot.registers_live <= report.registers_live
+
+
+def test_a_report_is_the_same_from_the_cache() -> None:
+    """The second report equals the first, field by field, and starts no tool."""
+    made = build("ex7", "sm_86")
+    first = inspect_build(made)
+    begin = time.perf_counter()
+    assert inspect_build(made) == first
+    assert time.perf_counter() - begin < 0.2
+    (bare, _) = inspect_cubin(made.cubin)
+    assert bare.spill_store_bytes is None
+    assert bare.mix == first[0].mix
+
+
+@pytest.mark.parametrize(
+    ("fresh", "cycles"),
+    [((), 1), ((4,), 1), ((4, 5), 1), ((4, 6), 2), ((4, 5, 7), 2), ((4, 6, 8), 3), ((4, 4), 1)],
+)
+def test_one_read_a_bank_and_cycle(fresh: tuple[int, ...], cycles: int) -> None:
+    """Two registers of one bank take two cycles; one register in two slots is read once."""
+    assert operand_cycles(fresh) == cycles
+
+
+def test_reuse_saves_the_read_of_the_next_ffma_alone() -> None:
+    """Modelled conflicts lie between none and two a FFMA, and reuse lowers them."""
+    from dataclasses import replace
+
+    kernel = kernels("ex8", "sm_90")[0]
+    ffmas = [i for i in kernel.instructions if i.name == "FFMA"][:512]
+    without = [
+        replace(i, registers=tuple(replace(r, reuse=False) for r in i.registers)) for i in ffmas
+    ]
+    assert 0 <= conflict_cycles(ffmas) < conflict_cycles(without) <= 2 * len(ffmas)
+
+
+# ---- hostile input
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 12)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    if rng.random() < 0.2:
+        del changed[rng.randrange(len(changed)) :]
+    return bytes(changed)
+
+
+def test_damaged_cubins_give_a_report_or_a_typed_error() -> None:
+    """A thousand cubins with bytes changed: our reader never crashes and never hangs."""
+    rng = random.Random(20)
+    samples = [build(name, arch).cubin for name in ("softmax", "several") for arch in ARCHS]
+    outcomes = Counter[str]()
+    for _ in range(1000):
+        data = mutated(rng.choice(samples), rng)
+        begin = time.perf_counter()
+        try:
+            for kernel in read_sass(data):
+                analyse_kernel(kernel)
+            outcomes["report"] += 1
+        except CubinError:
+            outcomes["error"] += 1
+        assert time.perf_counter() - begin < 10
+    assert outcomes["report"] > 50
+    assert outcomes["error"] > 50
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_tools_trouble_with_damage_is_typed(seed: int) -> None:
+    """nvdisasm may crash or hang on a damaged cubin: that is an error with a name, in time."""
+    rng = random.Random(seed)
+    data = build("softmax", "sm_90").cubin
+    for _ in range(20):
+        begin = time.perf_counter()
+        try:
+            disassemble(mutated(data, rng), live_registers=False, timeout_s=5)
+        except (CubinError, ToolFailedError, ToolTimeoutError) as error:
+            assert isinstance(error, LowgemmError)
+        assert time.perf_counter() - begin < 10
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", bytes(100)])
+def test_what_is_no_cubin_is_refused(data: bytes) -> None:
+    """An empty file and a stub of one are errors before any tool is started."""
+    with pytest.raises(CubinError):
+        disassemble(data)
+
+
+def test_the_corpus_is_what_it_says() -> None:
+    """Twenty-one kernels that are no GEMM, and every rung."""
+    assert len(OTHERS) == 21
+    assert set(RUNG_NAMES) < set(ALL)
