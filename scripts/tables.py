@@ -15,7 +15,7 @@ from lowgemm.report import read_report
 from lowgemm.view import ladder_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "sass_reports/README.md")
+DOCUMENTS = ("README.md", "README.zh-CN.md", "sass_reports/README.md")
 _MARK = re.compile(r"(<!-- (ladder|code): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -38,3 +38,17 @@ def gpu() -> Iterator[Gpu]:
         pytest.skip(f"{device.name} is {device.architecture}; sm_80 or later is needed")
     yield device
     device.close()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--slow`` runs what takes minutes as well."""
+    parser.addoption("--slow", action="store_true", help="run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without ``--slow``, skip what takes minutes."""
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="takes minutes: run with --slow"))

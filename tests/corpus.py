@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import re
 from functools import cache
 from pathlib import Path
 
+from lowgemm.binary import base_name
 from lowgemm.binary.sass import SassKernel, disassemble
-from lowgemm.compiler import Build, compile_file
+from lowgemm.compiler import Build, compile_file, compile_source
 from lowgemm.compiler.store import Store
 from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
 from lowgemm.toolchain import cache_directory
 
+KERNELS = Path(__file__).parent / "kernels"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
-OTHERS = tuple(sorted(path.stem for path in (Path(__file__).parent / "kernels").glob("*.cu")))
+OTHERS = tuple(sorted(path.stem for path in KERNELS.glob("*.cu")))
 ALL = (*RUNG_NAMES, *OTHERS)
 
 
@@ -23,13 +26,29 @@ def build(name: str, arch: str) -> Build:
     """A rung, or a file of ``tests/kernels``, compiled once a process."""
     if name in RUNG_NAMES:
         return compile_rung(rung(name, arch), arch)
-    return compile_file(Path(__file__).parent / "kernels" / f"{name}.cu", arch=arch)
+    return compile_file(KERNELS / f"{name}.cu", arch=arch)
 
 
 @cache
 def kernels(name: str, arch: str) -> tuple[SassKernel, ...]:
-    """Its machine code with nvdisasm's text, disassembled once a test run."""
-    cubin = build(name, arch).cubin
+    """Its machine code with nvdisasm's text."""
+    if name in RUNG_NAMES:
+        return _disassembled(build(name, arch).cubin)
+    text = (KERNELS / f"{name}.cu").read_text(encoding="utf-8")
+    names = set(re.findall(r"__global__[^;{(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(", text))
+    return tuple(k for k in _others(arch) if base_name(k.name) in names)
+
+
+@cache
+def _others(arch: str) -> tuple[SassKernel, ...]:
+    """All files of ``tests/kernels`` as one: nvdisasm's start costs more than their text."""
+    text = "".join(f'#include "{name}.cu"\n' for name in OTHERS)
+    made = compile_source(text, name=str(KERNELS / "all.cu"), arch=arch)
+    return _disassembled(made.cubin)
+
+
+def _disassembled(cubin: bytes) -> tuple[SassKernel, ...]:
+    """Disassembled once a test run, whatever the process."""
     kept = Store(cache_directory() / "disassembled", "pickle")
     key = hashlib.sha256(cubin).hexdigest()
     if (content := kept.load(key)) is not None:

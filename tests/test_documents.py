@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from lowgemm.gemm import RUNG_NAMES
 from lowgemm.report import read_report
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "sass_reports/README.md")
+DOCUMENTS = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "sass_reports/README.md")
+LANGUAGES = ("README.md", "README.zh-CN.md")
 TIMINGS = sorted((ROOT / "sass_reports" / "timings").glob("*ladder*.json"))
 
 pytestmark = pytest.mark.skipif(
@@ -102,3 +104,57 @@ def test_relative_links_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text_of(document)):
             assert ((ROOT / document).parent / target).exists(), (document, target)
+
+
+def outside_fences(name: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text_of(name), flags=re.DOTALL | re.MULTILINE)
+
+
+def plain_blocks(name: str) -> list[str]:
+    """Fenced blocks without a language, without the comments behind `#`."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text_of(name), re.DOTALL | re.MULTILINE)
+    return [re.sub(r"[ \t]+#.*", "", body) for language, body in fences if not language]
+
+
+def code_spans(name: str) -> set[str]:
+    return set(re.findall(r"`([^`\n]+)`", outside_fences(name)))
+
+
+def heading_levels(name: str) -> list[str]:
+    return re.findall(r"^(#+) ", outside_fences(name), re.MULTILINE)
+
+
+def table_numbers(name: str) -> list[list[str]]:
+    """The numbers of every row of every table."""
+    rows = re.findall(r"^\|.*\|$", outside_fences(name), re.MULTILINE)
+    return [re.findall(r"\d+(?:\.\d+)?", row) for row in rows]
+
+
+def link_targets(name: str) -> list[str]:
+    """Where its links lead, without those to the other languages."""
+    targets = re.findall(r"\]\(([^)]+)\)", outside_fences(name))
+    return [target for target in targets if target not in LANGUAGES]
+
+
+def generated_marks(name: str) -> list[str]:
+    return re.findall(r"<!-- .*? -->", text_of(name))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [plain_blocks, code_spans, heading_levels, table_numbers, link_targets, generated_marks],
+    ids=lambda part: part.__name__,
+)
+def test_the_readmes_are_in_step(part: Callable[[str], Collection[object]]) -> None:
+    """Commands, code, headings, tables and links of the README are the same in each language."""
+    english, chinese = (part(name) for name in LANGUAGES)
+    assert english
+    assert chinese == english
+
+
+def test_the_readmes_lead_to_each_other() -> None:
+    """The first link of each README is the other one."""
+    for name, other in zip(LANGUAGES, reversed(LANGUAGES), strict=True):
+        first = re.search(r"\]\(([^)]+)\)", text_of(name))
+        assert first is not None
+        assert first[1] == other

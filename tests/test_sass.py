@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import re
+import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +16,13 @@ from corpus import ALL, ARCHS, OTHERS, build, kernels
 
 from lowgemm.analysis import analyse_build, analyse_kernel
 from lowgemm.analysis.banks import conflict_cycles
+from lowgemm.binary import base_name
 from lowgemm.binary.sass import disassemble, read_sass
 from lowgemm.errors import CubinError, LowgemmError, ToolFailedError, ToolTimeoutError
 from lowgemm.gemm import RUNG_NAMES, rung
 from lowgemm.hardware.register_banks import operand_cycles
 from lowgemm.studies.inspection import inspect_build, inspect_cubin
+from lowgemm.toolchain import run_tool
 
 TILED = ("ex7", "ex8", "ex9", "ex10", "two_ideas")
 
@@ -94,6 +100,47 @@ def test_spills_and_local_arrays_are_told_apart(arch: str) -> None:
     assert (array.spill_store_bytes, array.spill_load_bytes) == (0, 0)
 
 
+#: Kernel, widths of its accesses that must be there, and the least number of loops.
+EXPECTED: tuple[tuple[str, set[str], int], ...] = (
+    ("reduce_sum", {"LDG.32", "LDS.32", "STS.32"}, 1),
+    ("scan_block", {"LDG.32", "STG.32", "LDS.32", "STS.32"}, 0),
+    ("transpose_padded", {"LDG.32", "STG.32", "LDS.32", "STS.32"}, 0),
+    ("stencil7", {"LDG.32", "STG.32"}, 1),
+    ("softmax", {"LDG.32", "STG.32"}, 3),
+    ("axpy_half2", {"LDG.32", "STG.32"}, 0),
+    ("to_bfloat16", {"LDG.32", "STG.16"}, 0),
+    ("half_max", {"LDG.16", "STG.32"}, 0),
+    ("wmma_half", {"LDG.32"}, 1),
+    ("histogram", {"LDG.8", "STS.32", "LDS.32"}, 3),
+    ("locks", set(), 1),
+    ("digits", {"STL.32", "LDL.32"}, 1),
+    ("spilling", {"STL.32", "LDL.32"}, 1),
+    ("report", {"LDG.32"}, 1),
+    ("norms", {"LDG.64", "STG.64"}, 1),
+    ("mix64", {"LDG.64", "STG.64"}, 1),
+    ("bits", {"LDG.32", "STG.32"}, 0),
+    ("pipeline", {"LDGSTS.128", "LDS.128"}, 1),
+    ("mandelbrot", {"STG.8"}, 1),
+    ("bitonic", {"LDS.32", "STS.32"}, 0),
+    ("nbody", {"LDG.128", "LDS.128", "STS.128", "STG.128"}, 2),
+)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_widths_and_loops_of_other_kernels(arch: str) -> None:
+    """Each kernel has the accesses of the widths that its source has, and its loops."""
+    reports = {
+        base_name(kernel.name): analyse_kernel(kernel)
+        for name in OTHERS
+        for kernel in kernels(name, arch)
+    }
+    for name, widths, loops in EXPECTED:
+        report = reports[name]
+        assert widths <= set(report.mix), (name, widths - set(report.mix))
+        assert len(report.loops) >= loops, (name, len(report.loops))
+        assert not report.irreducible, name
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_loops_of_other_kernels_have_their_depth(arch: str) -> None:
     """A tile loop around an unrolled loop nests two deep, and the inner one is hot."""
@@ -121,11 +168,6 @@ def test_fillers_and_padding_are_no_work(arch: str) -> None:
 
 def test_registers_agree_with_cuobjdump() -> None:
     """cuobjdump -res-usage gives the registers that the report gives."""
-    import re
-    import tempfile
-
-    from lowgemm.toolchain import run_tool
-
     for name in ("ex8", "softmax", "several"):
         made = build(name, "sm_90")
         with tempfile.TemporaryDirectory() as folder:
@@ -173,8 +215,6 @@ def test_one_read_a_bank_and_cycle(fresh: tuple[int, ...], cycles: int) -> None:
 
 def test_reuse_saves_the_read_of_the_next_ffma_alone() -> None:
     """Modelled conflicts lie between none and two a FFMA, and reuse lowers them."""
-    from dataclasses import replace
-
     kernel = kernels("ex8", "sm_90")[0]
     ffmas = [i for i in kernel.instructions if i.name == "FFMA"][:512]
     without = [
@@ -214,18 +254,36 @@ def test_damaged_cubins_give_a_report_or_a_typed_error() -> None:
     assert outcomes["error"] > 50
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_tools_trouble_with_damage_is_typed(seed: int) -> None:
-    """nvdisasm may crash or hang on a damaged cubin: that is an error with a name, in time."""
+def through_the_tools(seed: int, count: int) -> None:
+    """Damaged cubins to nvdisasm and cuobjdump, each with a time limit."""
     rng = random.Random(seed)
     data = build("softmax", "sm_90").cubin
-    for _ in range(20):
-        begin = time.perf_counter()
-        try:
-            disassemble(mutated(data, rng), live_registers=False, timeout_s=5)
-        except (CubinError, ToolFailedError, ToolTimeoutError) as error:
-            assert isinstance(error, LowgemmError)
-        assert time.perf_counter() - begin < 10
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "damaged.cubin"
+        for _ in range(count):
+            damaged = mutated(data, rng)
+            path.write_bytes(damaged)
+            begin = time.perf_counter()
+            try:
+                disassemble(damaged, live_registers=False, timeout_s=5)
+            except (CubinError, ToolFailedError, ToolTimeoutError) as error:
+                assert isinstance(error, LowgemmError)
+            with contextlib.suppress(ToolFailedError, ToolTimeoutError):
+                run_tool("cuobjdump", ["-res-usage", path], timeout_s=5)
+            assert time.perf_counter() - begin < 20
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_tools_trouble_with_damage_is_typed(seed: int) -> None:
+    """A tool may crash or hang on a damaged cubin: that is an error with a name, in time."""
+    through_the_tools(seed, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 50))
+def test_the_tools_trouble_with_much_damage_is_typed(seed: int) -> None:
+    """The same for another 960 damaged cubins."""
+    through_the_tools(seed, 20)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", bytes(100)])

@@ -104,6 +104,7 @@ def rung_page(
     lines = [f"# {rung.name}: {rung.idea}", "", f"Source: [{rung.source}](../cu/{rung.source})", ""]
     lines += [f"**{name}.** {text}  " for name, text in _header(rung.path)]
     lines += ["", "## The hot loop", "", *_loop_table(reports), ""]
+    lines += _per_k_step(rung, reports[_STORY_ARCH])
     lines += [
         "Bank cycles are modelled: what register-bank conflicts cost an iteration beyond one issue",
         "slot an FFMA. The rule was measured on sm_90; elsewhere it is carried over.",
@@ -131,6 +132,23 @@ def _header(path: Path) -> list[tuple[str, str]]:
         elif found:
             break
     return [(name, " ".join(parts)) for name, parts in found]
+
+
+def _per_k_step(rung: Rung, report: SassReport) -> list[str]:
+    """What one step along k takes, where an iteration's number of steps is known."""
+    if rung.k_steps is None or report.hot is None:
+        return []
+    counts = {
+        "FFMA": _count(report.hot, "FFMA"),
+        "LDS": _count(report.hot, "LDS"),
+        "other instructions": report.hot.instructions
+        - _count(report.hot, "FFMA")
+        - _count(report.hot, "LDS"),
+        "bank cycles": report.hot.conflict_cycles,
+    }
+    per_step = ", ".join(f"{count / rung.k_steps:.1f} {name}" for name, count in counts.items())
+    steps = f"An iteration computes {rung.k_steps} steps along k; each takes, on {_STORY_ARCH},"
+    return [f"{steps} {per_step}.", ""]
 
 
 _COLUMNS = ("instr.", "FFMA", "LDS.128", "LDS.64", "LDS.32", "LDG", "LDGSTS", "STS", "BAR")
