@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ __all__ = ["assert_sass"]
 
 # No file is called so: source lines come from the text.
 _TEXT_NAME = "<text>.cu"
+_FILE_NAME = re.compile(r"[^{;\r]*\.[A-Za-z]\w*")
 
 
 def assert_sass(
@@ -29,7 +31,8 @@ def assert_sass(
     Parameters
     ----------
     source_or_path
-        A ``.cu`` file, a rung's name, or CUDA C++ itself.
+        A ``.cu`` file, a rung's name, or CUDA C++ itself. One line that ends as a file's name does
+        and has neither ``{`` nor ``;`` is a file.
     expectations
         Such as ``"hot_loop.LDS.128 == 4"``; those in the source's comments are checked besides. See
         :mod:`lowgemm.analysis.expectations`.
@@ -44,7 +47,9 @@ def assert_sass(
     AssertionError
         One does not hold; its text is that of ``lowgemm check``.
     ExpectationError, CompilationError
-        One cannot be read; the source does not compile.
+        One cannot be read, or nothing is expected on an architecture; the source does not compile.
+    SourceNotFoundError
+        The file cannot be read.
 
     Examples
     --------
@@ -63,7 +68,9 @@ def assert_sass(
 def _is_path(source: str | Path) -> bool:
     if isinstance(source, Path) or source.lower() in RUNG_NAMES:
         return True
-    return "\n" not in source and source.endswith(".cu")
+    if "\n" in source or source.lstrip().startswith("#"):
+        return False
+    return source.endswith(".cu") or _FILE_NAME.fullmatch(source) is not None
 
 
 def _check_text(
@@ -71,7 +78,7 @@ def _check_text(
 ) -> CheckReport:
     wanted: list[Expectation] = [
         *parse_expectations(text, _TEXT_NAME),
-        *map(parse_expectation, expectations),
+        *(e if isinstance(e, Expectation) else parse_expectation(e) for e in expectations),
     ]
     named = [e.kernel for e in wanted if e.kernel is not None and "<" in e.kernel]
     given = compile_options.pop("name_expressions", ())

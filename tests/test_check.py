@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-import lowgemm.cli.check  # noqa: F401  # registers the command
+import lowgemm.cli.check  # registers the command
+import lowgemm.cli.sass  # noqa: F401  # the same
 from lowgemm.cli.common import app
-from lowgemm.errors import EmptyCubinError, ExpectationError
+from lowgemm.errors import (
+    EmptyCubinError,
+    ExpectationError,
+    KernelNotFoundError,
+    SourceNotFoundError,
+)
 from lowgemm.gemm import RUNG_NAMES, kernel_directory
 from lowgemm.studies.checking import CheckReport, check_file
 from lowgemm.testing import assert_sass
@@ -220,3 +227,103 @@ def test_every_kernel_file_carries_expectations() -> None:
     for path in kernel_directory().glob("ex*.cu"):
         head = path.read_text(encoding="utf-8").partition("#include")[0]
         assert "// expect: " in head, path.name
+
+
+def test_an_architecture_without_a_verdict_is_an_error(tmp_path: Path) -> None:
+    """Nothing expected on an architecture, or no architecture at all, is never a pass."""
+    path = write(tmp_path, UNROLLED.replace("expect: ", "expect: [sm_80] "))
+    define = {"UNROLL": 8}
+    assert check_file(path, ["sm_80"], defines=define).passed
+    for archs in (["sm_90"], ["sm_80", "sm_90"], []):
+        with pytest.raises(ExpectationError):
+            check_file(path, archs, defines=define)
+        with pytest.raises(ExpectationError):
+            assert_sass(path.read_text("utf-8"), arch=archs, defines=define)
+    with pytest.raises(ExpectationError):
+        check_file("ex3", [])
+    result = CliRunner().invoke(app, ["check", str(path), "-a", "sm_90", "-D", "UNROLL=8"])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ExpectationError)
+
+
+def test_a_bound_for_an_architecture_leaves_others_standing(tmp_path: Path) -> None:
+    """An upper bound still fails beside a lower bound of an architecture."""
+    more = ["registers <= 1", "[sm_90] registers >= 1"]
+    path = write(tmp_path, UNROLLED)
+    report = check_file(path, ["sm_90"], expectations=more, defines={"UNROLL": 8})
+    assert failed(report) == ["registers <= 1"]
+
+
+@pytest.mark.parametrize("name", ["k.cuh", "t.CU", "x.cubin", "some where/k.cpp", "gone.cu"])
+def test_a_files_name_is_no_source(name: str) -> None:
+    """A line that ends as a file's name is a file, and an error if there is none."""
+    with pytest.raises(SourceNotFoundError, match=re.escape(name)):
+        assert_sass(name, "registers <= 1")
+
+
+def test_machine_code_is_no_source(tmp_path: Path) -> None:
+    """A cubin that is there is refused in words."""
+    path = tmp_path / "x.cubin"
+    path.write_bytes(b"\x7fELF")
+    with pytest.raises(SourceNotFoundError, match="machine code"):
+        assert_sass(str(path), "registers <= 1")
+
+
+def test_a_list_is_no_expectation() -> None:
+    """Expectations are texts, each an argument; anything else is an error of lowgemm."""
+    for source in (UNROLLED, "ex3"):
+        with pytest.raises(ExpectationError, match="list"):
+            assert_sass(source, ["registers <= 99"])  # type: ignore[arg-type]
+
+
+def sass(path: Path, *options: str) -> Result:
+    """What `lowgemm sass` says of it."""
+    fixed = ["-a", "sm_90", "-D", "UNROLL=8"]
+    return CliRunner().invoke(app, ["sass", str(path), *fixed, *options])
+
+
+@pytest.mark.parametrize("how", ["--text", "--control"])
+def test_a_listing_can_be_json(tmp_path: Path, how: str) -> None:
+    """One object an instruction, with its address, text, control word and line."""
+    rows = json.loads(sass(write(tmp_path, UNROLLED), how, "--json").output)
+    assert [row["address"] for row in rows] == list(range(0, 16 * len(rows), 16))
+    assert {row["kernel"] for row in rows} == {"unrolled"}
+    assert sum(row["text"].startswith("FFMA") for row in rows) >= 8
+    assert all(row["control"] for row in rows)
+    assert any((row["line"] or "").endswith("kernel.cu:6") for row in rows)
+
+
+def test_source_side_by_side_can_be_json_and_markdown(tmp_path: Path) -> None:
+    """The lines as objects or as a table, those of the hot loop alone if asked for."""
+    path = write(tmp_path, UNROLLED)
+    rows = json.loads(sass(path, "--source", "--json").output)
+    hot = json.loads(sass(path, "--source", "--hot", "--json").output)
+    assert hot == [row for row in rows if row["sass_in_hot_loop"]]
+    assert 0 < len(hot) < len(rows)
+    text = sass(path, "--source", "--markdown").output
+    assert text.startswith("### `unrolled`, sm_90")
+    assert "| line | source | PTX | SASS | |" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--hot"], ["--text", "--hot"], ["--text", "--source"], ["--control", "--source"],
+        ["--text", "--markdown"], ["--markdown", "--json"], ["x.cubin", "--source"],
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: list[str]) -> None:
+    """No option is passed over in silence."""
+    assert sass(write(tmp_path, UNROLLED), *options).exit_code == 2
+
+
+@pytest.mark.parametrize("how", [[], ["--json"], ["--text"], ["--source"]])
+def test_a_name_that_no_kernel_has_is_an_error(tmp_path: Path, how: list[str]) -> None:
+    """`--only` lists the kernels there are if it matches none; instances go by their own name."""
+    result = sass(write(tmp_path, UNROLLED), "--only", "zzz", *how)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, KernelNotFoundError)
+    assert "unrolled" in str(result.exception)
+    found = sass(write(tmp_path, WIDE), "-k", "wide<4>", "--only", "wide<4>", *how)
+    assert found.exit_code == 0
+    assert "wide" in found.output

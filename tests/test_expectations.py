@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lowgemm.analysis.expectations import (
     KERNEL_FIGURES,
     LOOP_FIGURES,
     Expectation,
+    allows_unknown,
     figure,
     judge,
     parse_expectation,
@@ -179,6 +181,109 @@ def test_variants_replace_what_is_said_in_general() -> None:
     assert [str(e) for e in select(lines, report("sm_90"))] == ["[sm_90, sm_100] registers <= 70"]
     assert [str(e) for e in select(lines, report("sm_90a"))] == ["[sm_90, sm_100] registers <= 70"]
     assert [str(e) for e in select(lines, report("sm_80"))] == ["registers <= 60"]
+
+
+@pytest.mark.parametrize(
+    ("general", "special", "replaced"),
+    [
+        ("registers <= 60", "registers < 70", True),
+        ("registers <= 60", "registers >= 1", False),
+        ("registers >= 60", "registers > 1", True),
+        ("registers <= 60", "registers == 64", False),
+        ("registers == 60", "registers == 64", True),
+        ("registers != 60", "registers == 64", False),
+        ("registers != 60", "registers != 61", True),
+        ("mix.LDG == 77", "LDG == 9", True),
+        ("hot_loop.LDS.128 == 4", "hot_loop.mix.LDS.128 == 9", True),
+        ("LDG == 77", "LDG.128 == 9", False),
+        ("RED == 77", "mix.REDG == 9", True),
+    ],
+)
+def test_a_variant_replaces_only_its_own_bound(general: str, special: str, replaced: bool) -> None:
+    """A variant stands in for the same path, however written, in the same direction."""
+    lines = [parse_expectation(general), parse_expectation(f"[sm_90] {special}")]
+    assert len(select(lines, report("sm_90"))) == (1 if replaced else 2)
+    spaced = [
+        parse_expectation(f"k<4>: {general}"), parse_expectation(f"k< 4 >: [sm_90] {special}")
+    ]  # fmt: skip
+    assert len(select(spaced, report("sm_90"))) == (1 if replaced else 2)
+
+
+def test_a_file_does_not_replace_what_its_caller_expects() -> None:
+    """A variant in a file leaves a bound standing that comes from elsewhere."""
+    caller = parse_expectation("registers <= 60")
+    lines = parse_expectations("// expect: registers <= 61; [sm_90] registers <= 70")
+    assert select([*lines, caller], report("sm_90")) == (lines[1], caller)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// Expect: registers <= 1", "// EXPECT: registers <= 1", "/// expect: registers <= 1",
+        "//! expect: registers <= 1", "//expect:registers<=1", "/* expect: registers <= 1 */",
+        "/*\n * expect: registers <= 1\n */", "code(); // expect: registers <= 1",
+        "code(); /* expect: registers <= 1; */ more();",
+        'f("//", \'"\', 1\'000); // expect: registers <= 1',
+        "// note\r\n// expect: registers <= 1\r\n", "// a note // expect: registers <= 1",
+        "// expect: registers <= 1  // why; because",
+    ],
+)  # fmt: skip
+def test_an_expectation_may_stand_in_any_comment(text: str) -> None:
+    """Any kind of comment, behind code as well, in any case of letters."""
+    assert [str(found) for found in parse_expectations(text)] == ["registers <= 1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// expects: registers <= 1", "// Expected: registers <= 1",
+        "// expectation: registers <= 1", "// expectations k<4>: registers <= 1",
+        "// expects registers <= 1", "// expect registers<1", "// expect registers = 1",
+        "// expect: registers ≤ 1", "// note: expect: registers <= 1", "// expect:",
+        "/* expect: */", "code(); // expects: [sm_90] registers <= 1",
+        "// expect: FFMA == 16 // unrolled; registers <= 1",
+        "// expect: FFMA == 16 // registers <= 1", "// expect: FFMA == 16;\n//   registers <= 1",
+    ],
+)  # fmt: skip
+def test_what_looks_like_an_expectation_is_read_or_refused(text: str) -> None:
+    """A comment that means to expect something and does not is an error that names its line."""
+    with pytest.raises(ExpectationError, match=r"k\.cu:[23]"):
+        parse_expectations(f"\n{text}\n", "k.cu")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'const char* s = "// expect: registers <= 1";', 'R"(\n// expect: registers <= 1\n)"',
+        "// we expect: less", "// Expected  Bound by FFMA: i <= 3 is nothing.",
+        "// unexpected: registers <= 1", "EXPECT_EQ(a == 1);  // EXPECT_EQ(a, b <= 1)",
+        "// registers <= 1",
+    ],
+)  # fmt: skip
+def test_prose_and_strings_expect_nothing(text: str) -> None:
+    """Sentences with the word, strings and other words are left alone."""
+    assert parse_expectations(text) == ()
+
+
+def test_red_and_redg_are_one_operation() -> None:
+    """An atomic reduction counts under either name, as its name depends on the architecture."""
+    there = replace(report(), mix={"REDG": 3}, unknown_opcodes={})
+    assert figure(there, "RED") == figure(there, "REDG") == 3
+    assert not judge(parse_expectation("RED == 0"), there).passed
+    assert figure(replace(there, mix={"RED": 2}), "mix.REDG") == 2
+
+
+@pytest.mark.parametrize("text", ["STL == 0", "LDS.128 <= 9", "hot_loop.FFMA < 99", "moves <= 9"])
+def test_a_ceiling_does_not_pass_beside_unknown_opcodes(text: str) -> None:
+    """An opcode that nobody knows may be the one that must not be there, unless it is allowed."""
+    expectation = parse_expectation(text)
+    verdict = judge(expectation, report())
+    assert not verdict.passed
+    assert "2 x 0x1ff" in verdict.reason
+    assert judge(expectation, replace(report(), unknown_opcodes={})).passed
+    allowed = allows_unknown([expectation, parse_expectation("unknown_opcodes >= 0")])
+    assert judge(expectation, report(), unknown_allowed=allowed).passed
+    assert not allows_unknown([expectation])
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,50 @@ def test_loops_of_known_kernels_are_found(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHS)
+def test_only_padding_is_dead(arch: str) -> None:
+    """What no path reaches is a branch to itself or a NOP: no kernel's code is left out."""
+    for name in OTHERS:
+        for kernel in kernels(name, arch):
+            flow = sass_flow(kernel.instructions, kernel.functions)
+            for block in flow.blocks:
+                if flow.reachable(block.index):
+                    continue
+                for i in kernel.instructions[block.first : block.last + 1]:
+                    padding = i.is_filler or i.target == i.address
+                    assert padding, (kernel.name, hex(i.address), i.text)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_shuffles_in_a_divergent_loop_are_in_the_loop(arch: str) -> None:
+    """BRA.DIV leads to a slow path and goes on: the fast path with its shuffles counts."""
+    kernel = next(k for k in kernels("divergent", arch) if "divergent" in k.name)
+    assert any(i.branches_on_divergence for i in kernel.instructions)
+    flow = sass_flow(kernel.instructions)
+    inside = {i for loop in flow.loops for b in loop.blocks for i in span(flow, b)}
+    shuffles = {n for n, i in enumerate(kernel.instructions) if i.name == "SHFL"}
+    assert shuffles
+    # On sm_80 to sm_89 the slow path calls a function for its one shuffle.
+    assert len(shuffles - inside) <= 1
+    assert len(shuffles) >= 26
+
+
+def span(flow: FlowGraph, block: int) -> range:
+    return range(flow.blocks[block].first, flow.blocks[block].last + 1)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_recursion_is_no_loop(arch: str) -> None:
+    """A function that calls itself goes round, but no back edge of a loop says so."""
+    (kernel,) = kernels("calls", arch)
+    calls = [i for i in kernel.instructions if i.name == "CALL" and i.target is not None]
+    assert any(i.target is not None and i.target <= i.address for i in calls)
+    flow = sass_flow(kernel.instructions, kernel.functions)
+    for loop in flow.loops:
+        last = max(loop.blocks)
+        assert kernel.instructions[flow.blocks[last].last].name != "CALL"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
 def test_a_switch_reaches_its_cases(arch: str) -> None:
     """A branch through a table has its targets from nvdisasm: no case counts as dead."""
     (kernel,) = kernels("calls", arch)

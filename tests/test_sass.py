@@ -56,7 +56,7 @@ def test_the_simple_rungs_unroll_as_their_source_says(name: str, arch: str) -> N
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", ALL)
 def test_no_opcode_is_unknown(name: str, arch: str) -> None:
-    """Every instruction of every rung and of twenty-one other kernels has a record."""
+    """Every instruction of every rung and of twenty-two other files has a record."""
     for kernel in kernels(name, arch):
         report = analyse_kernel(kernel)
         assert report.unknown_opcodes == {}
@@ -122,6 +122,7 @@ EXPECTED: tuple[tuple[str, set[str], int], ...] = (
     ("pipeline", {"LDGSTS.128", "LDS.128"}, 1),
     ("mandelbrot", {"STG.8"}, 1),
     ("bitonic", {"LDS.32", "STS.32"}, 0),
+    ("divergent", {"LDG.32", "STG.32"}, 2),
     ("nbody", {"LDG.128", "LDS.128", "STS.128", "STG.128"}, 2),
 )
 
@@ -138,7 +139,8 @@ def test_widths_and_loops_of_other_kernels(arch: str) -> None:
         report = reports[name]
         assert widths <= set(report.mix), (name, widths - set(report.mix))
         assert len(report.loops) >= loops, (name, len(report.loops))
-        assert not report.irreducible, name
+        if name != "divergent":  # the slow path of a shuffle jumps back into the loop's middle
+            assert not report.irreducible, name
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -294,6 +296,6 @@ def test_what_is_no_cubin_is_refused(data: bytes) -> None:
 
 
 def test_the_corpus_is_what_it_says() -> None:
-    """Twenty-one kernels that are no GEMM, and every rung."""
-    assert len(OTHERS) == 21
+    """Twenty-two files of kernels that are no GEMM, and every rung."""
+    assert len(OTHERS) == 22
     assert set(RUNG_NAMES) < set(ALL)

@@ -9,13 +9,21 @@ An expectation is ``path comparison number``, such as ``hot_loop.LDS.128 == 4``:
   inside it (:data:`LOOP_FIGURES`). ``mix.`` may be left out everywhere.
 
 ``[sm_80, sm_86] registers <= 168`` holds on these architectures alone, and there replaces what is
-said of the same path and kernel without architectures.
+said without architectures of the same path and kernel in the same direction: ``<`` and ``<=`` are
+one, ``>`` and ``>=`` another, ``==`` and ``!=`` each their own.
 
-In a source file expectations stand in comments, with ``;`` between several, the kernel's name where
-they are not for all, and a remark after ``//``::
+In a source file expectations begin a comment or a line of one, in any case of letters, with ``;``
+between several, the kernel's name where they are not for all, and a remark after ``//``::
 
     // expect: spill_store_bytes == 0; registers <= 128
     // expect scale<4>: hot_loop.LDS.128 == 4  // one for each row
+
+What looks like an expectation and cannot be read as one, in a remark as well, is an error.
+
+RED and REDG, the names of one operation on different architectures, mean either. In a kernel with
+unknown opcodes ``X == 0``, ``X <= n`` and ``X < n`` do not pass for a number of instructions, as an
+unknown one may be an X, unless an expectation of ``unknown_opcodes`` says how many may be there:
+``unknown_opcodes >= 0`` for any number.
 """
 
 from __future__ import annotations
@@ -42,6 +50,7 @@ __all__ = [
     "Expectation",
     "PathParts",
     "Verdict",
+    "allows_unknown",
     "figure",
     "judge",
     "parse_expectation",
@@ -88,9 +97,21 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 _EXPECTATION = re.compile(r"(?:\[([^\]]*)\]\s*)?([^\s=!<>]+)\s*(==|!=|<=|>=|<|>)\s*(\S+)")
 _PATH = re.compile(r"(?:(hot_loop|loops\[([0-9]{1,6})\])\.)?(mix\.)?(\w+)(?:\.([0-9]{1,4}))?")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
-_COMMENT = re.compile(r"\s*//\s*expect\b(.*)")
 _BODY = re.compile(r"\s*([A-Za-z_]\w*(?:::\w+)*(?:\s*<.*>)?)?\s*:(?!:)(.*)")
-_COMPARES = re.compile(r"==|!=|<=|>=|\s[<>]\s*[0-9]")
+_COMPARES = re.compile(r"==|!=|<=|>=|≤|≥|\s[<>]\s*[0-9]")
+# What may hold the beginning of a comment and is none, before the comments themselves.
+_TOKEN = re.compile(
+    r"""\b(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?\)(?P=mark)"   # a raw string
+    | "(?:\\.|[^"\\\n])*" | \b[0-9](?:'?[\w.])* | '(?:\\.|[^'\\\n])*'  # 1'000 is a number
+    | (?P<line>//(?:\\\n|[^\n])*) | (?P<block>/\*.*?(?:\*/|\Z))""",
+    re.DOTALL | re.VERBOSE,
+)
+_WORD = re.compile(r"\bexpect(s|ed|ing|ations?)?\b(?!-)", re.IGNORECASE)
+_CLAUSE = re.compile(r"(?:\[[^\]]*\]\s*)?([^\s=!<>≤≥]+)\s*[=!<>≤≥]")
+# What may stand before the first word of a comment: its marks, and those of lists and tags.
+_MARKS = "/*!<#-+@\\ \t\f\v"
+# Names of one operation: sm_70 to sm_89 say RED what later architectures say REDG.
+_SAME = (("RED", "REDG"),)
 _WIDTHS = (8, 16, 32, 64, 128)
 _HOW = "write a path, a comparison and a number, as in hot_loop.LDS.128 == 4"
 
@@ -173,6 +194,8 @@ def parse_expectation(text: str) -> Expectation:
     ExpectationError
         The text is none, or names a figure or an instruction that does not exist.
     """
+    if not isinstance(text, str):
+        raise ExpectationError(f"{text!r} is no expectation but a {type(text).__name__}", _HOW)
     body = _BODY.fullmatch(text)
     kernel, said = (body[1], body[2]) if body else (None, text)
     match = _EXPECTATION.fullmatch(said.strip())
@@ -274,33 +297,104 @@ def parse_expectations(text: str, file: str = "") -> tuple[Expectation, ...]:
     Raises
     ------
     ExpectationError
-        A line begins as an expectation and is none; the message names it.
+        A comment looks like an expectation and is none; the message names its line.
     """
-    return tuple(
-        expectation
-        for number, line in enumerate(text.splitlines(), start=1)
-        for expectation in _of_line(line, SourceLine(file, number))
-    )
+    found: list[Expectation] = []
+    last = -1
+    for number, comment in _comments(text):
+        origin = SourceLine(file, number)
+        here = list(_of_comment(comment, origin))
+        if not here and number == last + 1 and _is_clause(comment):
+            raise _unread(origin, comment, "begin each line with expect:")
+        found += here
+        last = number if here else last
+    return tuple(found)
 
 
-def _of_line(line: str, origin: SourceLine) -> Iterator[Expectation]:
-    comment = _COMMENT.fullmatch(line)
-    if comment is None:
-        return
-    body = _BODY.fullmatch(comment[1])
-    if body is None:
-        if _COMPARES.search(comment[1]):
-            raise ExpectationError(
-                f"{origin}: {line.strip()!r} is no expectation",
-                "write // expect: registers <= 128, or // expect KERNEL: ...",
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of all comments, without what marks them as such, and their numbers."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    number, end = 1, 0
+    for token in _TOKEN.finditer(text):
+        comment = token["line"] or token["block"]
+        if comment is None:
+            continue
+        number += text.count("\n", end, token.start())
+        end = token.start()
+        body = comment[2:].removesuffix("*/") if token["block"] else comment[2:]
+        for offset, line in enumerate(body.split("\n")):
+            yield number + offset, line.lstrip(_MARKS).rstrip()
+
+
+def _of_comment(comment: str, origin: SourceLine) -> Iterator[Expectation]:
+    """The expectations of a line of a comment; what follows a further ``//`` is a remark."""
+    expects = False
+    for index, part in enumerate(comment.split("//")):
+        said = part.strip(_MARKS)
+        word = _WORD.match(said)
+        rest = said[word.end() :] if word is not None and word[1] is None else ""
+        if _compares(rest) or (index == 0 and _BODY.fullmatch(rest)):
+            expects = True
+            yield from _of_part(said, rest, origin)
+            continue
+        if _is_disguised(said) or (index and expects and _continues(said)):
+            raise _unread(
+                origin, comment, "begin the comment with expect: and let its remark be none"
             )
-        return  # a sentence that begins with this word
+
+
+def _of_part(said: str, rest: str, origin: SourceLine) -> Iterator[Expectation]:
+    body = _BODY.fullmatch(rest)
+    if body is None:
+        raise _unread(origin, said)
     kernel = body[1].strip() if body[1] else None
-    for text in filter(str.strip, body[2].partition("//")[0].split(";")):
+    texts = [text for text in body[2].split(";") if text.strip()]
+    if not texts:
+        raise _unread(origin, said, "write what is expected on the same line")
+    for text in texts:
         try:
             yield replace(parse_expectation(text), kernel=kernel, origin=origin)
         except ExpectationError as error:
             raise ExpectationError(f"{origin}: {error.what}", error.remedy) from error
+
+
+def _unread(
+    origin: SourceLine,
+    comment: str,
+    remedy: str = "write // expect: registers <= 128, or // expect KERNEL: ...",
+) -> ExpectationError:
+    return ExpectationError(f"{origin}: {comment.strip()!r} is no expectation", remedy)
+
+
+def _is_disguised(said: str) -> bool:
+    """Whether an expectation follows a word that is not quite ``expect`` or not the first."""
+    for word in _WORD.finditer(said):
+        rest = said[word.end() :]
+        body = _BODY.fullmatch(rest)
+        if (body is not None and _compares(body[2])) or _is_clause(rest):
+            return True
+    return False
+
+
+def _continues(remark: str) -> bool:
+    first, *others = remark.split(";")
+    return _is_clause(first) or any(map(_compares, others))
+
+
+def _compares(text: str) -> bool:
+    return _COMPARES.search(text) is not None or any(map(_is_clause, text.split(";")))
+
+
+def _is_clause(text: str) -> bool:
+    """Whether a text begins with a path that there is and a comparison."""
+    clause = _CLAUSE.match(text.strip())
+    if clause is None:
+        return False
+    try:
+        read_path(clause[1])
+    except ExpectationError:
+        return False
+    return True
 
 
 def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
@@ -311,7 +405,7 @@ def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
     SourceNotFoundError
         The file cannot be read.
     ExpectationError
-        A line begins as an expectation and is none.
+        A comment looks like an expectation and is none.
     """
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
@@ -328,17 +422,44 @@ def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
 def select(expectations: Iterable[Expectation], report: SassReport) -> tuple[Expectation, ...]:
     """Those that hold for a kernel on its architecture.
 
-    One with architectures replaces those without that speak of the same path.
+    One with architectures replaces those without that bound the same path of the same kernel in
+    the same direction. What a caller expects is replaced by the caller alone, not by a file.
     """
     concerned = [expectation for expectation in expectations if expectation.concerns(report)]
-    special = {(item.path, item.kernel) for item in concerned if item.archs}
-    return tuple(
-        item for item in concerned if item.archs or (item.path, item.kernel) not in special
-    )
+    special = {_subject(item) for item in concerned if item.archs}
+    return tuple(item for item in concerned if item.archs or _subject(item) not in special)
 
 
-def judge(expectation: Expectation, report: SassReport) -> Verdict:
+def _subject(expectation: Expectation) -> tuple[PathParts, str, str | None, bool]:
+    """What an expectation speaks of, however it is spelt."""
+    parts = read_path(expectation.path)
+    if parts.is_mnemonic:
+        parts = replace(parts, name=min(_names(parts.name)))
+    comparison = expectation.comparison
+    direction = comparison[0] if comparison[0] in "<>" else comparison
+    kernel = None if expectation.kernel is None else _squeezed(expectation.kernel)
+    return parts, direction, kernel, expectation.origin is None
+
+
+def allows_unknown(expectations: Iterable[Expectation]) -> bool:
+    """Whether one says how many unknown opcodes there may be."""
+    return any(read_path(item.path).name == "unknown_opcodes" for item in expectations)
+
+
+def judge(
+    expectation: Expectation, report: SassReport, *, unknown_allowed: bool = False
+) -> Verdict:
     """Say whether an expectation holds.
+
+    Parameters
+    ----------
+    expectation
+        What shall hold.
+    report
+        The kernel.
+    unknown_allowed
+        Whether a bound on a number of instructions may pass although the kernel has opcodes that
+        nobody knows; see :func:`allows_unknown`.
 
     Raises
     ------
@@ -353,7 +474,22 @@ def judge(expectation: Expectation, report: SassReport) -> Verdict:
         return Verdict(expectation, report.kernel, report.arch, None, False, reason)
     passed = _COMPARISONS[expectation.comparison](actual, expectation.wanted)
     reason = "" if passed else f"{expectation.path} is {actual:.6g}"
+    if passed and not unknown_allowed and report.unknown_opcodes and _is_ceiling(expectation):
+        passed = False
+        there = ", ".join(f"{count} x {code}" for code, count in report.unknown_opcodes.items())
+        reason = (
+            f"{expectation.path} is {actual:.6g} beside unknown opcodes, which may be such: {there}"
+            "; expect unknown_opcodes >= 0 as well to allow them"
+        )
     return Verdict(expectation, report.kernel, report.arch, actual, passed, reason)
+
+
+def _is_ceiling(expectation: Expectation) -> bool:
+    """Whether it says that there are no more than so many instructions of a kind."""
+    parts = read_path(expectation.path)
+    at_most = expectation.comparison in ("<", "<=")
+    none = expectation.comparison == "==" and expectation.wanted == 0
+    return (at_most or none) and (parts.is_mnemonic or parts.name == "moves")
 
 
 def figure(report: SassReport, path: str) -> float:
@@ -388,7 +524,12 @@ def figure(report: SassReport, path: str) -> float:
 
 def _matches(mnemonic: str, parts: PathParts) -> bool:
     name, _, width = mnemonic.partition(".")
-    return name == parts.name and parts.width_bits in (None, int(width or 0))
+    return name in _names(parts.name) and parts.width_bits in (None, int(width or 0))
+
+
+def _names(mnemonic: str) -> tuple[str, ...]:
+    """All names that an operation has, on one architecture or another."""
+    return next((names for names in _SAME if mnemonic in names), (mnemonic,))
 
 
 def _loop(report: SassReport, index: int, path: str) -> LoopReport:

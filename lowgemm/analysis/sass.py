@@ -159,8 +159,13 @@ def _mix(instructions: Iterable[Instruction]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
+def _multiply_adds(mix: Mapping[str, int]) -> int:
+    """FFMAs and their packed form of sm_100, each one issue slot."""
+    return mix.get("FFMA", 0) + mix.get("FFMA2", 0)
+
+
 def _share(mix: Mapping[str, int], total: int) -> float:
-    return mix.get("FFMA", 0) / total if total else 0.0
+    return _multiply_adds(mix) / total if total else 0.0
 
 
 def _most_live(instructions: Iterable[Instruction]) -> int | None:
@@ -171,13 +176,13 @@ def _most_live(instructions: Iterable[Instruction]) -> int | None:
 def _hottest(loops: Sequence[LoopReport]) -> int | None:
     if not loops:
         return None
-    best = max(loops, key=lambda loop: (loop.mix.get("FFMA", 0), loop.depth, loop.instructions))
+    best = max(loops, key=lambda loop: (_multiply_adds(loop.mix), loop.depth, loop.instructions))
     return best.index
 
 
 def _unknown(instructions: Iterable[Instruction]) -> dict[str, int]:
     found = Counter(
-        f"{i.name} ({i.text.split()[0]})" if i.text else i.name
+        f"{i.name} (0x{i.low & 0x1FF:03x})" if i.text else i.name
         for i in instructions
         if i.opcode is None
     )

@@ -20,7 +20,7 @@ __all__ = ["Block", "FlowGraph", "FlowNode", "Loop", "build_flow", "sass_flow"]
 class FlowNode:
     """What control flow needs of an instruction.
 
-    ``targets`` are the addresses it may jump to (calls included), ``falls_through`` whether the
+    ``targets`` are the addresses it may jump to (not those it calls), ``falls_through`` whether the
     next instruction may follow it.
     """
 
@@ -292,15 +292,19 @@ def sass_flow(instructions: Sequence[Instruction], functions: Iterable[int] = ()
         Addresses of functions behind the kernel, which count as reached: calls through a register
         do not tell where they go.
     """
-    return build_flow([_sass_node(instruction) for instruction in instructions], functions)
+    called = (i.target for i in instructions if i.name == "CALL" and i.target is not None)
+    entries = dict.fromkeys((*functions, *called))
+    return build_flow([_sass_node(instruction) for instruction in instructions], entries)
 
 
 def _sass_node(instruction: Instruction) -> FlowNode:
     targets = instruction.table_targets
-    if instruction.target is not None and not instruction.is_filler:
+    # A call comes back: its target is an entry of its own, not an edge that could close a loop.
+    if instruction.name == "BRA" and instruction.target is not None and not instruction.is_filler:
         targets = (instruction.target, *targets)
     unconditional = not instruction.is_conditional and not instruction.is_filler
-    jumps = instruction.name == "BRA" and not _has_operand_predicate(instruction)
+    decided = _has_operand_predicate(instruction) or instruction.branches_on_divergence
+    jumps = instruction.name == "BRA" and not decided
     ends = unconditional and (instruction.name in _ENDS or jumps)
     return FlowNode(instruction.address, INSTRUCTION_BYTES, targets, not ends)
 

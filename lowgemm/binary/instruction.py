@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +24,13 @@ _WIDTH_BITS = {0: 8, 1: 8, 2: 16, 3: 16, 4: 32, 5: 64, 6: 128}
 _COPY_BITS = {0: 32, 1: 64, 2: 128}
 _FACTORS_IN_REGISTERS = frozenset((Form.rr, Form.Ri, Form.Rc, Form.Ru))
 # Bits 73-75 of an IMAD without carry-in and negation.
-_IMAD_PLAIN = (0, 5)
+_IMAD_PLAIN = (0, 1, 5)
+# LDG and STG of 256 bits have operations of their own.
+_WIDE_ACCESS = (0x17E, 0x17F)
+# Bit 86 of a WARPSYNC: it is a collective one.
+_COLLECTIVE_BIT = 22
+# Bit 91 of a BRA: it branches where lanes diverge (BRA.DIV) or do not (BRA.CONV).
+_DIVERGENCE_BIT = 27
 _SIZED = frozenset((Access.LOAD, Access.STORE))
 
 
@@ -80,8 +87,14 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """The mnemonic without modifiers; for an unknown operation its number."""
-        return self.opcode.name if self.opcode else f"0x{self.low & 0x1FF:03x}"
+        """The mnemonic without modifiers.
+
+        For an operation that is not known, nvdisasm's; without its text the number.
+        """
+        if self.opcode:
+            return self.opcode.name
+        mnemonic = re.sub(r"^@!?U?P\w+\s+", "", self.text).partition(" ")[0].partition(".")[0]
+        return mnemonic or f"0x{self.low & 0x1FF:03x}"
 
     @property
     def mnemonic(self) -> str:
@@ -97,6 +110,11 @@ class Instruction:
     def is_conditional(self) -> bool:
         """Whether a predicate decides if it executes."""
         return self.guard not in (_ALWAYS, _NEVER)
+
+    @property
+    def branches_on_divergence(self) -> bool:
+        """Whether it is a branch that some lanes of a warp decide (BRA.DIV, BRA.CONV)."""
+        return self.name == "BRA" and _on_divergence(self.low, self.high)
 
     @property
     def form(self) -> Form | None:
@@ -124,7 +142,8 @@ class Instruction:
         sources = {register.slot for register in self.registers} - {"d"}
         if self.name == "IMAD" and self.low & 0x1FF == 0x024:
             zero_factors = not sources & {"a", "b"} and self.form in _FACTORS_IN_REGISTERS
-            return zero_factors and self.high >> 9 & 7 in _IMAD_PLAIN
+            negated = self.form is Form.Ru and bool(self.low >> 63)
+            return zero_factors and self.high >> 9 & 7 in _IMAD_PLAIN and not negated
         return self.name == "HFMA2" and self.form is Form.Ri and not sources
 
     def register(self, slot: str) -> Register | None:
@@ -181,10 +200,7 @@ def _registers(
 ) -> Iterator[Register]:
     if opcode is None:
         return
-    fields = {"d": low >> 16 & 255, "a": low >> 24 & 255}
-    if opcode.name == "CALL" and low >> 9 & 7 != Form.rr.value:
-        del fields["a"]  # relative: the target stands in the instruction
-    fields |= _slots_b_and_c(low, high, opcode)
+    fields = _fields(low, high, opcode)
     urz = _URZ if arch.major >= 10 else _URZ_BEFORE_SM100
     for letter in opcode.operands:
         slot, uniform = letter.lower(), letter.isupper()
@@ -198,6 +214,32 @@ def _registers(
     uniform_operand = _uniform_operand(low, opcode)
     if uniform_operand is not None and uniform_operand[1] != urz:
         yield Register(uniform_operand[0], uniform_operand[1], uniform=True)
+
+
+def _fields(low: int, high: int, opcode: Opcode) -> dict[str, int]:
+    """The slots that hold registers, with their numbers."""
+    form, in_a, in_b = low >> 9 & 7, low >> 24 & 255, low >> 32 & 255
+    match opcode.name:
+        case "BRA":
+            # A branch on divergence has a uniform register, in six of the eight bits.
+            mask = in_a & _URZ_BEFORE_SM100
+            return {"a": mask} if _on_divergence(low, high) and mask != _URZ_BEFORE_SM100 else {}
+        case "WARPSYNC":
+            if high >> _COLLECTIVE_BIT & 1:
+                return {"a": in_a}
+            return {"b": in_b} if form == Form.rr.value else {}
+        case "CALL" if form != Form.rr.value:
+            return {}  # relative: the target stands in the instruction
+        case "ATOMS" if low & 0x1FF == 0x18D and form == Form.Ri.value:
+            return {"a": in_a, **_slots_b_and_c(low, high, opcode)}  # CAST.SPIN gives a predicate
+        case _:
+            fields = {"d": low >> 16 & 255, "a": in_a}
+            return fields | _slots_b_and_c(low, high, opcode)
+
+
+def _on_divergence(low: int, high: int) -> bool:
+    """BRA.DIV and BRA.CONV; BRA.U has the bit as well, and another form."""
+    return low >> 9 & 7 == Form.ir.value and bool(high >> _DIVERGENCE_BIT & 1)
 
 
 def _slots_b_and_c(low: int, high: int, opcode: Opcode) -> dict[str, int]:
@@ -215,6 +257,10 @@ def _slots_b_and_c(low: int, high: int, opcode: Opcode) -> dict[str, int]:
             return {"b": in_b, "c": in_c}
         case Form.ur.value if opcode.pipe is Pipe.UNIFORM:
             return {"b": in_b, "c": in_c}
+        case Form.Ri.value if opcode.name == "SHFL":
+            return {"b": in_b}
+        case Form.Rc.value if opcode.name == "SEL":  # SEL.64
+            return {"b": in_b}
         case Form.Ri.value | Form.Rc.value | Form.Ru.value if "c" in opcode.operands.lower():
             return {} if opcode.name == "SHFL" else {"b": in_c}
         case Form.ir.value | Form.cr.value | Form.ur.value:
@@ -240,6 +286,8 @@ def _uniform_operand(low: int, opcode: Opcode) -> tuple[str, int] | None:
 def _width(low: int, high: int, opcode: Opcode | None, arch: Architecture) -> int | None:
     if opcode is None:
         return None
+    if low & 0x1FF in _WIDE_ACCESS:
+        return 256
     if opcode.access is Access.COPY and arch.major >= 10:
         return _COPY_BITS.get(high >> 10 & 3)
     if opcode.access in _SIZED or opcode.access is Access.COPY:
@@ -254,8 +302,8 @@ def _target(
 ) -> int | None:
     """The target of BRA and CALL.REL: relative to the next instruction.
 
-    Up to sm_89 the offset in bytes stands in bits 32-81; from sm_90 on the offset in words of four
-    bytes stands in bits 34-81, its lowest eight bits in bits 16-23.
+    The offset in words of four bytes stands in bits 34-81; from sm_90 on its lowest eight bits
+    stand in bits 16-23 instead, and bits 34-81 hold the rest.
     """
     if opcode is None or opcode.name not in ("BRA", "CALL") or low & 0x1FF == 0x143:
         return None
@@ -265,7 +313,7 @@ def _target(
     if arch.major >= 9:
         offset = _signed(bits >> 34 << 8 & (1 << 56) - 1 | bits >> 16 & 255, 56) * 4
     else:
-        offset = _signed(bits >> 32 & (1 << 50) - 1, 50)
+        offset = _signed(bits >> 34 & (1 << 48) - 1, 48) * 4
     return address + INSTRUCTION_BYTES + offset
 
 

@@ -111,6 +111,7 @@ _GENERAL: dict[int, Opcode] = {
     0x025: Opcode("IMAD", Pipe.FMA, "dabc", "dc"),  # IMAD.WIDE
     0x027: Opcode("IMAD", Pipe.FMA, "dabc"),  # IMAD.HI
     **_alu(Pipe.FMA, "dabc", "dabc", FFMA2=0x049),
+    **_alu(Pipe.FMA, "dab", "dab", FADD2=0x04B),
     **_alu(Pipe.FP64, "dab", "dab", DMUL=0x028),
     **_alu(Pipe.FP64, "dac", "dac", DADD=0x029),
     **_alu(Pipe.FP64, "ab", "ab", DSETP=0x02A),
@@ -134,7 +135,7 @@ _UNIFORM: dict[int, Opcode] = {
     0x0A5: Opcode("UIMAD", Pipe.UNIFORM, "DABC", "DC"),  # UIMAD.WIDE
     0x0A6: Opcode("UIMAD", Pipe.UNIFORM, "DABC"),  # UIMAD.HI
     0x097: Opcode("UIADD3", Pipe.UNIFORM, "DABC", "DABC"),  # UIADD3.64
-    **_alu(Pipe.UNIFORM, "DAB", UVIMNMX=0x04A, UFSEL=0x051, UFADD=0x054, UFMUL=0x056, USEL=0x087),
+    **_alu(Pipe.UNIFORM, "DAB", UFSEL=0x051, UFADD=0x054, UFMUL=0x056, USEL=0x087),
     **_alu(Pipe.UNIFORM, "AB", UFSETP=0x053, UISETP=0x08C),
     **_alu(Pipe.UNIFORM, "DB", UI2F=0x05A, UF2I=0x05C, UMOV=0x082, UFLO=0x0BD, UPOPC=0x0BF),
     **_alu(Pipe.UNIFORM, "DA", UP2UR=0x083),
@@ -148,7 +149,10 @@ _UNIFORM: dict[int, Opcode] = {
 
 _CONTROL: dict[int, Opcode] = {
     **_alu(Pipe.CONTROL, "", NOP=0x118, DEPBAR=0x11A, BAR=0x11D, BSYNC=0x141, BREAK=0x142),
-    **_alu(Pipe.CONTROL, "", BSSY=0x145, YIELD=0x146, BRA=0x147, WARPSYNC=0x148, EXIT=0x14D),
+    **_alu(Pipe.CONTROL, "", BSSY=0x145, YIELD=0x146, EXIT=0x14D, ENDCOLLECTIVE=0x11B),
+    **_alu(Pipe.CONTROL, "A", BRA=0x147),  # BRA.DIV takes a uniform register
+    **_alu(Pipe.CONTROL, "ab", WARPSYNC=0x148),  # a: WARPSYNC.COLLECTIVE
+    **_alu(Pipe.CONTROL, "d", B2R=0x11C),
     **_alu(Pipe.CONTROL, "", BPT=0x15C, KILL=0x15B, NANOSLEEP=0x15D),
     **_alu(Pipe.CONTROL, "a", "a", BRX=0x149, RET=0x150, JMX=0x14C),
     0x143: Opcode("CALL", Pipe.CONTROL, "a", "a"),  # CALL.ABS
@@ -163,6 +167,8 @@ _CONTROL: dict[int, Opcode] = {
 _MEMORY: dict[int, Opcode] = {
     **_memory(Space.GLOBAL, Access.LOAD, "da", LDG=0x181),
     **_memory(Space.GLOBAL, Access.STORE, "ab", STG=0x186),
+    0x17E: Opcode("LDG", Pipe.LSU, "dca", "", Space.GLOBAL, Access.LOAD),  # 256 bits, sm_100
+    0x17F: Opcode("STG", Pipe.LSU, "abd", "", Space.GLOBAL, Access.STORE),  # 256 bits, sm_100
     **_memory(Space.GENERIC, Access.LOAD, "da", LD=0x180),
     **_memory(Space.GENERIC, Access.STORE, "ab", ST=0x185),
     **_memory(Space.LOCAL, Access.LOAD, "da", LDL=0x183),
@@ -189,6 +195,8 @@ _OPCODES = {**_GENERAL, **_UNIFORM, **_CONTROL, **_MEMORY}
 
 # Numbers whose meaning depends on the architecture or on the form.
 _IADD = Opcode("IADD", Pipe.ALU, "dab")
+_UVIMNMX = Opcode("UVIMNMX", Pipe.UNIFORM, "DAB")
+_FMUL2 = Opcode("FMUL2", Pipe.FMA, "dab", "dab")
 _HFMA2_MMA = Opcode("HFMA2", Pipe.HALF, "dabc")  # HFMA2.MMA: on the FMA pipe's other half
 _RED = Opcode("RED", Pipe.LSU, "ab", "", Space.GLOBAL, Access.REDUCE)
 _REDG = Opcode("REDG", Pipe.LSU, "ab", "", Space.GLOBAL, Access.REDUCE)
@@ -216,6 +224,8 @@ def lookup(low: int, major: int) -> Opcode | None:
         case 0x035:
             # HFMA2.MMA up to sm_90; the number came free and is IADD from sm_100 on.
             return _IADD if major >= 10 else _HFMA2_MMA
+        case 0x04A:
+            return _FMUL2 if low >> 9 & 7 == Form.rr.value else _UVIMNMX
         case 0x18E:
             return _REDG if major >= 9 else _RED
         case 0x1AB:

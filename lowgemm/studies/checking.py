@@ -11,6 +11,7 @@ from lowgemm.analysis.evidence import Evidence, Place, collect_evidence
 from lowgemm.analysis.expectations import (
     Expectation,
     Verdict,
+    allows_unknown,
     judge,
     parse_expectation,
     read_expectations,
@@ -20,7 +21,7 @@ from lowgemm.analysis.sass import SassReport
 from lowgemm.binary.instruction import SourceLine
 from lowgemm.binary.sass import SassKernel, disassemble
 from lowgemm.compiler import Build
-from lowgemm.errors import ExpectationError
+from lowgemm.errors import ExpectationError, SourceNotFoundError
 from lowgemm.gemm import RUNG_NAMES, rung
 from lowgemm.studies.inspection import inspect_builds
 from lowgemm.studies.targets import resolve_builds
@@ -83,11 +84,14 @@ def check_file(
     Raises
     ------
     ExpectationError
-        There are none, one cannot be read, or one names a kernel that is not there.
+        There are none, or none for one of the architectures; there is no architecture; one cannot
+        be read, or names a kernel that is not there.
     SourceNotFoundError, CompilationError, UnknownArchitectureError, ToolNotFoundError
         See :func:`lowgemm.studies.targets.resolve_builds`.
     """
     name = str(target)
+    if not archs:
+        raise _no_archs(name)
     wanted = [*read_expectations(_source(name, archs)), *_parsed(expectations)]
     builds = resolve_builds(
         name,
@@ -123,7 +127,8 @@ def check_builds(
     Raises
     ------
     ExpectationError
-        There are none, one cannot be read, or one names a kernel that is not there.
+        There are none, or none for one of the architectures; there is no architecture; one cannot
+        be read, or names a kernel that is not there.
     """
     wanted = _parsed(expectations)
     if not wanted:
@@ -131,16 +136,34 @@ def check_builds(
             f"{target} expects nothing",
             "write comments such as // expect: spill_store_bytes == 0; hot_loop.LDS.128 == 4",
         )
+    if not builds:
+        raise _no_archs(target)
     findings: list[Finding] = []
     for build, reports in zip(builds, inspect_builds(builds), strict=True):
         _check_names(wanted, reports)
-        findings += _findings(build, reports, wanted, text)
+        found = _findings(build, reports, wanted, text)
+        if not found:
+            raise ExpectationError(
+                f"{target} expects nothing on {build.arch}",
+                "expect something without architectures, or leave out this one",
+            )
+        findings += found
     return CheckReport(target, tuple(findings))
 
 
+def _no_archs(target: str) -> ExpectationError:
+    return ExpectationError(
+        f"{target} is to be checked on no architecture", "name at least one, such as sm_90"
+    )
+
+
 def _source(target: str, archs: Sequence[str]) -> Path:
-    if target.lower() in RUNG_NAMES and archs:
+    if target.lower() in RUNG_NAMES:
         return rung(target, archs[0]).path
+    if target.lower().endswith(".cubin"):
+        raise SourceNotFoundError(
+            f"{target} is no CUDA source but machine code", "name the .cu file that it is made from"
+        )
     return Path(target)
 
 
@@ -155,7 +178,7 @@ def _instances(
 
 
 def _parsed(expectations: Sequence[str | Expectation]) -> list[Expectation]:
-    return [parse_expectation(e) if isinstance(e, str) else e for e in expectations]
+    return [e if isinstance(e, Expectation) else parse_expectation(e) for e in expectations]
 
 
 def _check_names(expectations: Sequence[Expectation], reports: Sequence[SassReport]) -> None:
@@ -177,8 +200,12 @@ def _findings(
     expectations: Sequence[Expectation],
     text: str | None,
 ) -> list[Finding]:
-    judged = [(report, judge(item, report)) for report in reports
-              for item in select(expectations, report)]  # fmt: skip
+    judged = [
+        (report, judge(item, report, unknown_allowed=allows_unknown(chosen)))
+        for report in reports
+        for chosen in (select(expectations, report),)
+        for item in chosen
+    ]
     failed = [verdict for _, verdict in judged if not verdict.passed]
     if not failed:
         return [Finding(verdict) for _, verdict in judged]
