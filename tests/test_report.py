@@ -96,6 +96,20 @@ def test_rates_and_ratios_follow_from_the_times(report: LadderReport) -> None:
     assert rows["two_ideas"].ratio_to_previous is None
 
 
+def test_only_the_rung_before_counts_as_the_one_before(
+    compiled: tuple[CompiledRung, ...], run: LadderRun
+) -> None:
+    """Where rungs were left out, one is not compared with whatever ran before it."""
+    right = CheckResult(True, 1e-5, 0.1)
+    checks = {**run.checks, "ex8": right}
+    timings = {**run.timings, "ex8": timing(3000)}
+    every = replace(run, checks=checks, timings=timings)
+    report = join_ladder(compiled, every, measured_arch="sm_90", provenance=WHERE)
+    rows = {row.rung: row for row in report.rows if row.arch == "sm_90"}
+    assert rows["ex8"].ratio_to_previous is None  # ex7 did not run
+    assert rows["ex9"].ratio_to_previous == pytest.approx(3000 / 2500)
+
+
 def test_other_architectures_stay_unmeasured(report: LadderReport) -> None:
     """What ran on sm_90 says nothing of sm_80."""
     assert all(r.correct is None and r.time_us is None for r in report.rows if r.arch == "sm_80")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from lowgemm.analysis import SassReport
 from lowgemm.device import Gpu, driver_version
 from lowgemm.device.clock import SmClock
-from lowgemm.gemm import GemmProblem
+from lowgemm.gemm import RUNG_NAMES, GemmProblem
 from lowgemm.measure import Timing
 from lowgemm.report.records import LadderReport, LadderRow, Provenance
 from lowgemm.studies.ladder import CompiledRung, LadderRun
@@ -119,10 +119,12 @@ def _measured_fields(item: CompiledRung, run: LadderRun) -> dict[str, object]:
 
 
 def _previous(name: str, run: LadderRun) -> Timing | None:
-    """The rung before this one; the two-ideas kernel is a ladder of its own and follows none."""
-    names = list(run.checks)
-    index = names.index(name)
-    return run.timings.get(names[index - 1]) if index and name != "two_ideas" else None
+    """The rung before this one in the ladder, if it ran.
+
+    The two-ideas kernel is a ladder of its own and follows none.
+    """
+    index = RUNG_NAMES.index(name)
+    return run.timings.get(RUNG_NAMES[index - 1]) if index and name != "two_ideas" else None
 
 
 def _speed_ratio(timing: Timing, other: Timing | None) -> float | None:
