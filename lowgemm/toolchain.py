@@ -305,7 +305,9 @@ class _Size(NamedTuple):
 def _installed_headers() -> tuple[Path, ...]:
     from cuda.pathfinder import find_nvidia_header_directory
 
-    found = (find_nvidia_header_directory(name) for name in ("cudart", "cccl"))
+    # The compiler's directory has crt/, which mma.h and others of the runtime's include.
+    names = ("cudart", "cccl", "nvcc")
+    found = dict.fromkeys(find_nvidia_header_directory(name) for name in names)
     return tuple(Path(directory) for directory in found if directory)
 
 

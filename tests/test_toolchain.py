@@ -189,3 +189,19 @@ def test_headers_without_a_cache_live_in_the_process(
     assert toolchain.cuda_include_dirs() == first
     shutil.rmtree(first[0])
     assert (toolchain.cuda_include_dirs()[0] / "cuda_fp16.h").is_file()
+
+
+def test_installed_headers_include_the_compilers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before NVRTC 13.3 the directories of runtime, CCCL and compiler are taken, each once."""
+    import cuda.pathfinder
+
+    from lowgemm import toolchain
+
+    places = {"cudart": tmp_path / "a", "cccl": tmp_path / "b", "nvcc": tmp_path / "a"}
+    monkeypatch.setattr(
+        cuda.pathfinder, "find_nvidia_header_directory", lambda name: str(places[name])
+    )
+    monkeypatch.setattr(toolchain, "nvrtc_version", lambda: (13, 0))
+    assert toolchain.cuda_include_dirs() == (tmp_path / "a", tmp_path / "b")

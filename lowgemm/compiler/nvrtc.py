@@ -184,7 +184,7 @@ def _header_remedy(program: Program, name: str) -> str:
     elif nvrtc_version() < FIRST_BUNDLED:
         advice += (
             "; CUDA's own headers come with NVRTC 13.3 and later, before that with "
-            "pip install nvidia-cuda-runtime nvidia-cuda-cccl"
+            "pip install nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt"
         )
     return (
         f"{name} was looked for in the directory of the file that includes it (if quoted) and in "

@@ -95,7 +95,7 @@ def _headers() -> tuple[str, str]:
     if not found:
         raise LowgemmError(
             "no CUDA headers were found",
-            "pip install nvidia-cuda-runtime nvidia-cuda-cccl, or NVRTC 13.3 or later",
+            "pip install nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt, or NVRTC 13.3",
         )
     return "", ", ".join(map(str, found))
 
