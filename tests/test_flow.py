@@ -126,7 +126,7 @@ def test_real_code_divides_into_blocks_without_gap(arch: str) -> None:
     """Every instruction lies in exactly one block, and every loop has its header inside."""
     for name in OTHERS:
         for kernel in kernels(name, arch):
-            flow = sass_flow(kernel.instructions)
+            flow = sass_flow(kernel)
             spans = [i for b in flow.blocks for i in range(b.first, b.last + 1)]
             assert spans == list(range(len(kernel.instructions)))
             for loop in flow.loops:
@@ -136,11 +136,11 @@ def test_real_code_divides_into_blocks_without_gap(arch: str) -> None:
 @pytest.mark.parametrize("arch", ARCHS)
 def test_loops_of_known_kernels_are_found(arch: str) -> None:
     """A loop with a break, a spin on a lock, a tile loop: each is there."""
-    mandelbrot = sass_flow(kernels("mandelbrot", arch)[0].instructions)
+    mandelbrot = sass_flow(kernels("mandelbrot", arch)[0])
     assert mandelbrot.loops
     locks = next(k for k in kernels("atomics", arch) if "locks" in k.name)
-    assert sass_flow(locks.instructions).loops
-    assert sass_flow(kernels("nbody", arch)[0].instructions).loops
+    assert sass_flow(locks).loops
+    assert sass_flow(kernels("nbody", arch)[0]).loops
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -148,7 +148,7 @@ def test_only_padding_is_dead(arch: str) -> None:
     """What no path reaches is a branch to itself or a NOP: no kernel's code is left out."""
     for name in OTHERS:
         for kernel in kernels(name, arch):
-            flow = sass_flow(kernel.instructions, kernel.functions)
+            flow = sass_flow(kernel)
             for block in flow.blocks:
                 if flow.reachable(block.index):
                     continue
@@ -162,7 +162,7 @@ def test_shuffles_in_a_divergent_loop_are_in_the_loop(arch: str) -> None:
     """BRA.DIV leads to a slow path and goes on: the fast path with its shuffles counts."""
     kernel = next(k for k in kernels("divergent", arch) if "divergent" in k.name)
     assert any(i.branches_on_divergence for i in kernel.instructions)
-    flow = sass_flow(kernel.instructions)
+    flow = sass_flow(kernel)
     inside = {i for loop in flow.loops for b in loop.blocks for i in span(flow, b)}
     shuffles = {n for n, i in enumerate(kernel.instructions) if i.name == "SHFL"}
     assert shuffles
@@ -181,7 +181,7 @@ def test_recursion_is_no_loop(arch: str) -> None:
     (kernel,) = kernels("calls", arch)
     calls = [i for i in kernel.instructions if i.name == "CALL" and i.target is not None]
     assert any(i.target is not None and i.target <= i.address for i in calls)
-    flow = sass_flow(kernel.instructions, kernel.functions)
+    flow = sass_flow(kernel)
     for loop in flow.loops:
         last = max(loop.blocks)
         assert kernel.instructions[flow.blocks[last].last].name != "CALL"
@@ -191,7 +191,7 @@ def test_recursion_is_no_loop(arch: str) -> None:
 def test_a_switch_reaches_its_cases(arch: str) -> None:
     """A branch through a table has its targets from nvdisasm: no case counts as dead."""
     (kernel,) = kernels("calls", arch)
-    flow = sass_flow(kernel.instructions, kernel.functions)
+    flow = sass_flow(kernel)
     dead = [
         i
         for block in flow.blocks

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from lowgemm.analysis.lines import KernelLines, LineCode, side_by_side
+from lowgemm.analysis.sass import analyse_kernel
 from lowgemm.binary.ptx_code import read_ptx
 from lowgemm.binary.sass import SassKernel, disassemble, read_sass
 from lowgemm.compiler import Build, compile_file, compile_source
@@ -34,6 +35,22 @@ __global__ void k(const float4* in, float4* out, int n) {
         sum.x += tile[i & 63].y;
     }
     out[threadIdx.x] = sum;
+}
+"""
+
+# The loop lies in a function that no instruction names.
+POINTER = """\
+typedef float (*Function)(const float*, int);
+__device__ __noinline__ float horner(const float* p, int n) {
+    float sum = 0;
+#pragma unroll 1
+    for (int i = 0; i < n; ++i) sum = sum * p[i] + 1.0f;
+    return sum;
+}
+__device__ __noinline__ float pick(const float* p, int n) { return p[n]; }
+__device__ Function table[2] = {horner, pick};
+__global__ void k(const float* p, float* out, int n, int which) {
+    out[threadIdx.x] = table[which](p, n);
 }
 """
 
@@ -184,6 +201,16 @@ def test_functions_that_were_not_inlined_are_shown_with_their_kernel() -> None:
     square = line(report, 6)
     assert square.ptx_mix["mul.f32"] == 1
     assert any(instruction.text.startswith("FMUL") for instruction in square.sass)
+
+
+def test_the_hot_loop_of_a_function_called_through_a_pointer_is_marked() -> None:
+    """Code that only a pointer reaches may be the hot loop: its line says so."""
+    build = compile_source(POINTER, arch="sm_90")
+    (kernel,) = disassemble(build.cubin, live_registers=False)
+    assert analyse_kernel(kernel).hot_loop is not None
+    report = side_by_side(build, kernel)
+    hot = [code for code in report.lines if code.in_hot_loop]
+    assert any(i.name == "FFMA" for code in hot for i in code.sass)
 
 
 # ---- views

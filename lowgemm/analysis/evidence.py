@@ -75,7 +75,7 @@ def collect_evidence(path: str, report: SassReport, kernel: SassKernel) -> tuple
         Its machine code, with nvdisasm's text.
     """
     parts = read_path(path)
-    code, where = _scope(parts, report, kernel.instructions)
+    code, where = _scope(parts, report, kernel)
     if parts.is_mnemonic:
         return _of_mnemonic(parts, code, where)
     match parts.name:
@@ -97,10 +97,10 @@ def collect_evidence(path: str, report: SassReport, kernel: SassKernel) -> tuple
 
 
 def _scope(
-    parts: PathParts, report: SassReport, code: Sequence[Instruction]
+    parts: PathParts, report: SassReport, kernel: SassKernel
 ) -> tuple[list[Instruction], str]:
     """What does work in the loop that is meant; in the kernel, if there is no such loop."""
-    flow = sass_flow(code)
+    flow, code = sass_flow(kernel), kernel.instructions
     index = report.hot_loop if parts.loop == HOT_LOOP else parts.loop
     if index is None or index >= len(flow.loops):
         blocks = [block.index for block in flow.blocks if flow.reachable(block.index)]

@@ -142,7 +142,7 @@ def _own_indices(flow: FlowGraph, loop: int | None) -> frozenset[int]:
 
 def _hot_sass(kernel: SassKernel) -> frozenset[int]:
     """Addresses in the hot loop."""
-    hot = _own_indices(sass_flow(kernel.instructions), analyse_kernel(kernel).hot_loop)
+    hot = _own_indices(sass_flow(kernel), analyse_kernel(kernel).hot_loop)
     return frozenset(kernel.instructions[index].address for index in hot)
 
 

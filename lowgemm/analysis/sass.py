@@ -101,7 +101,7 @@ def analyse_kernel(
     resources
         What the compiler's log says of it, where there is one.
     """
-    flow = sass_flow(kernel.instructions, kernel.functions)
+    flow = sass_flow(kernel)
     reached = [
         instruction
         for block in flow.blocks

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lowgemm.binary.instruction import INSTRUCTION_BYTES, Instruction
+from lowgemm.binary.sass import SassKernel
 from lowgemm.isa import Form
 
 __all__ = ["Block", "FlowGraph", "FlowNode", "Loop", "build_flow", "sass_flow"]
@@ -281,19 +282,14 @@ _NO_PREDICATE = 7
 _ENDS = frozenset(("EXIT", "RET", "BRX", "BRXU", "JMX", "KILL"))
 
 
-def sass_flow(instructions: Sequence[Instruction], functions: Iterable[int] = ()) -> FlowGraph:
-    """The control flow of a kernel's machine code.
+def sass_flow(kernel: SassKernel) -> FlowGraph:
+    """The control flow of a kernel's machine code, with the functions behind it.
 
-    Parameters
-    ----------
-    instructions
-        All of its section, in order.
-    functions
-        Addresses of functions behind the kernel, which count as reached: calls through a register
-        do not tell where they go.
+    Those functions count as reached: calls through a register do not tell where they go.
     """
+    instructions = kernel.instructions
     called = (i.target for i in instructions if i.name == "CALL" and i.target is not None)
-    entries = dict.fromkeys((*functions, *called))
+    entries = dict.fromkeys((*kernel.functions, *called))
     return build_flow([_sass_node(instruction) for instruction in instructions], entries)
 
 

@@ -75,7 +75,7 @@ def compile_(
         options=option or (),
         name_expressions=kernel or (),
     )
-    built = list(builds.values()) if isinstance(builds, dict) else list(builds)
+    built = list(builds.values())
     if cubin:
         write_bytes(cubin, built[0].cubin)
     if ptx:
