@@ -19,8 +19,8 @@ from lowgemm.cli.common import (
     Options,
     PtxFile,
     app,
+    compiler_arguments,
     default_archs,
-    parse_define,
     print_json,
     show,
     write_bytes,
@@ -70,10 +70,7 @@ def compile_(
     builds = compile_many(
         source,
         archs=archs,
-        defines=dict(parse_define(text) for text in define or ()),
-        include_dirs=include or (),
-        options=option or (),
-        name_expressions=kernel or (),
+        **compiler_arguments(define, include, option, kernel),
     )
     built = list(builds.values())
     if cubin:

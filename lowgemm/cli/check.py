@@ -14,8 +14,8 @@ from lowgemm.cli.common import (
     Json,
     Options,
     app,
+    compiler_arguments,
     default_archs,
-    parse_define,
     print_json,
 )
 
@@ -49,10 +49,7 @@ def check(
             target,
             archs,
             expectations=expect or (),
-            defines=dict(parse_define(text) for text in define or ()),
-            include_dirs=[str(path) for path in include or ()],
-            options=option or (),
-            name_expressions=kernel or (),
+            **compiler_arguments(define, include, option, kernel),
         )
         for target in targets
     ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -22,6 +22,7 @@ __all__ = [
     "ARCHS_WITHOUT_GPU",
     "Archs",
     "Cold",
+    "CompilerArguments",
     "CubinFile",
     "Defines",
     "Far",
@@ -40,9 +41,9 @@ __all__ = [
     "Seconds",
     "Sizes",
     "app",
+    "compiler_arguments",
     "console",
     "default_archs",
-    "parse_define",
     "print_json",
     "progress_bar",
     "show",
@@ -163,7 +164,31 @@ def default_archs() -> list[str]:
         return [str(gpu.architecture)]
 
 
-def parse_define(text: str) -> tuple[str, str | None]:
+class CompilerArguments(TypedDict):
+    """What the compiling functions take beside the source and its architectures."""
+
+    defines: dict[str, str | int | float | bool | None]
+    include_dirs: list[str]
+    options: list[str]
+    name_expressions: list[str]
+
+
+def compiler_arguments(
+    define: Sequence[str] | None,
+    include: Sequence[Path] | None,
+    option: Sequence[str] | None,
+    kernel: Sequence[str] | None,
+) -> CompilerArguments:
+    """The options of a command line as keyword arguments of the compiling functions."""
+    return CompilerArguments(
+        defines=dict(_parse_define(text) for text in define or ()),
+        include_dirs=[str(path) for path in include or ()],
+        options=[*(option or ())],
+        name_expressions=[*(kernel or ())],
+    )
+
+
+def _parse_define(text: str) -> tuple[str, str | None]:
     """Split ``NAME=VALUE``; a name alone has no value."""
     name, equals, value = text.partition("=")
     return name, value if equals else None

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lowgemm.cli.common import (
+    CompilerArguments,
     Defines,
     Includes,
     Instances,
     Json,
     Options,
     app,
+    compiler_arguments,
     default_archs,
-    parse_define,
     print_json,
 )
 
@@ -58,17 +58,12 @@ def diff(
     second = b or a
     first_arch = arch or default_archs()[0]
     second_arch = arch_b or first_arch
-    folders = [str(path) for path in include or ()]
-    own = _defines(define)
-    before = _reports(a, first_arch, own, folders, option or (), kernel or ())
-    after = _reports(
-        second,
-        second_arch,
-        {**own, **_defines(define_b)},
-        folders,
-        [*(option or ()), *(option_b or ())],
-        kernel or (),
+    own = compiler_arguments(define, include, option, kernel)
+    other = compiler_arguments(
+        _joined(define, define_b), include, _joined(option, option_b), kernel
     )
+    before = _reports(a, first_arch, own)
+    after = _reports(second, second_arch, other)
     difference = compare_builds(before, after)
     if as_json:
         print_json(difference_data(difference))
@@ -84,48 +79,21 @@ def _joined(common: Sequence[str] | None, own: Sequence[str] | None) -> list[str
     return [*(common or ()), *(own or ())]
 
 
-def _defines(texts: Sequence[str] | None) -> dict[str, str | None]:
-    return dict(parse_define(text) for text in texts or ())
-
-
 def _label(
     target: str, arch: str, defines: Sequence[str] | None, options: Sequence[str] | None
 ) -> str:
-    if target.endswith(".cubin"):
+    from lowgemm.studies.targets import is_cubin
+
+    if is_cubin(target):
         return target
     return " ".join([target, arch, *(f"-D{text}" for text in defines or ()), *(options or ())])
 
 
-def _reports(
-    target: str,
-    arch: str,
-    defines: Mapping[str, str | None],
-    include_dirs: Sequence[str],
-    options: Sequence[str],
-    kernels: Sequence[str],
-) -> tuple[SassReport, ...]:
+def _reports(target: str, arch: str, arguments: CompilerArguments) -> tuple[SassReport, ...]:
     from lowgemm.studies.inspection import inspect_build, inspect_cubin
-    from lowgemm.studies.targets import resolve_builds
+    from lowgemm.studies.targets import is_cubin, load_cubin, resolve_builds
 
-    if target.endswith(".cubin"):
-        return inspect_cubin(_read(Path(target)))
-    (build,) = resolve_builds(
-        target,
-        [arch],
-        defines=defines,
-        include_dirs=include_dirs,
-        options=options,
-        name_expressions=kernels,
-    )
+    if is_cubin(target):
+        return inspect_cubin(load_cubin(target))
+    (build,) = resolve_builds(target, [arch], **arguments)
     return inspect_build(build)
-
-
-def _read(path: Path) -> bytes:
-    from lowgemm.errors import SourceNotFoundError
-
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SourceNotFoundError(
-            f"{path} cannot be read: {error.strerror}", "name a .cubin file"
-        ) from error

@@ -14,8 +14,8 @@ from lowgemm.cli.common import (
     Json,
     Options,
     app,
+    compiler_arguments,
     default_archs,
-    parse_define,
     print_json,
     show,
 )
@@ -47,10 +47,7 @@ def drift(
         target,
         [name.strip() for name in nvrtc.split(",") if name.strip()],
         arch or default_archs(),
-        defines=dict(parse_define(text) for text in define or ()),
-        include_dirs=[str(path) for path in include or ()],
-        options=option or (),
-        name_expressions=kernel or (),
+        **compiler_arguments(define, include, option, kernel),
     )
     if as_json:
         print_json(drift_data(result))

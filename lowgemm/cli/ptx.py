@@ -15,8 +15,8 @@ from lowgemm.cli.common import (
     Markdown,
     Options,
     app,
+    compiler_arguments,
     default_archs,
-    parse_define,
     print_json,
     show,
 )
@@ -56,10 +56,7 @@ def ptx(
         for build in resolve_builds(
             target,
             archs,
-            defines=dict(parse_define(text) for text in define or ()),
-            include_dirs=[str(path) for path in include or ()],
-            options=option or (),
-            name_expressions=kernel or (),
+            **compiler_arguments(define, include, option, kernel),
         )
     ]
     if listing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -15,9 +14,9 @@ from lowgemm.cli.common import (
     Json,
     Options,
     app,
+    compiler_arguments,
     console,
     default_archs,
-    parse_define,
     print_json,
     show,
 )
@@ -61,22 +60,19 @@ def sass(
         targets, listing=listing or control, source=source, hot=hot, markdown=markdown, data=as_json
     )
     from lowgemm.studies.inspection import inspect_builds, inspect_cubin
-    from lowgemm.studies.targets import resolve_builds
+    from lowgemm.studies.targets import is_cubin, load_cubin, resolve_builds
     from lowgemm.view.sass import sass_data, sass_markdown, sass_view
 
     builds: list[Build] = []
     cubins: list[bytes] = []
     for target in targets:
-        if _is_cubin(target):
-            cubins.append(_read(Path(target)))
+        if is_cubin(target):
+            cubins.append(load_cubin(target))
             continue
         builds += resolve_builds(
             target,
             arch or default_archs(),
-            defines=dict(parse_define(text) for text in define or ()),
-            include_dirs=[str(path) for path in include or ()],
-            options=option or (),
-            name_expressions=kernel or (),
+            **compiler_arguments(define, include, option, kernel),
         )
     if listing or control:
         _show_listing(_kernels(builds, cubins), only, control=control, as_json=as_json)
@@ -95,29 +91,16 @@ def sass(
         show(sass_view(reports))
 
 
-def _read(path: Path) -> bytes:
-    from lowgemm.errors import SourceNotFoundError
-
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise SourceNotFoundError(
-            f"{path} cannot be read: {error.strerror}", "name a .cubin file"
-        ) from error
-
-
-def _is_cubin(target: str) -> bool:
-    return target.lower().endswith(".cubin")
-
-
 def _refuse_combinations(
     targets: list[str], *, listing: bool, source: bool, hot: bool, markdown: bool, data: bool
 ) -> None:
+    from lowgemm.studies.targets import is_cubin
+
     if hot and not source:
         raise typer.BadParameter("--hot goes with --source")
     if source and listing:
         raise typer.BadParameter("--source shows the instructions: leave out --text and --control")
-    if source and any(map(_is_cubin, targets)):
+    if source and any(map(is_cubin, targets)):
         raise typer.BadParameter("--source needs the PTX: name a rung or a .cu file, no .cubin")
     if markdown and data:
         raise typer.BadParameter("--markdown or --json, not both")

@@ -24,7 +24,7 @@ from lowgemm.compiler import Build
 from lowgemm.errors import ExpectationError, SourceNotFoundError
 from lowgemm.gemm import RUNG_NAMES, rung
 from lowgemm.studies.inspection import inspect_builds
-from lowgemm.studies.targets import resolve_builds
+from lowgemm.studies.targets import is_cubin, resolve_builds
 
 __all__ = ["CheckReport", "Finding", "check_builds", "check_file"]
 
@@ -160,7 +160,7 @@ def _no_archs(target: str) -> ExpectationError:
 def _source(target: str, archs: Sequence[str]) -> Path:
     if target.lower() in RUNG_NAMES:
         return rung(target, archs[0]).path
-    if target.lower().endswith(".cubin"):
+    if is_cubin(target):
         raise SourceNotFoundError(
             f"{target} is no CUDA source but machine code", "name the .cu file that it is made from"
         )

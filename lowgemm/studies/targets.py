@@ -1,14 +1,37 @@
-"""What a command line names: a rung of the ladder, or a ``.cu`` file."""
+"""What a command line names: a rung of the ladder, a ``.cu`` file, or a ``.cubin`` file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from lowgemm.compiler import Build, compile_many
+from lowgemm.errors import SourceNotFoundError
 from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
 from lowgemm.hardware import Architecture
 
-__all__ = ["resolve_builds"]
+__all__ = ["is_cubin", "load_cubin", "resolve_builds"]
+
+
+def is_cubin(target: str | Path) -> bool:
+    """Whether a target is the name of a cubin, in any case of letters."""
+    return str(target).lower().endswith(".cubin")
+
+
+def load_cubin(path: str | Path) -> bytes:
+    """Read a ``.cubin`` file.
+
+    Raises
+    ------
+    SourceNotFoundError
+        It cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SourceNotFoundError(
+            f"{path} cannot be read: {error.strerror or error}", "name a .cubin file"
+        ) from error
 
 
 def resolve_builds(
