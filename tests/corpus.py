@@ -20,6 +20,22 @@ ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 OTHERS = tuple(sorted(path.stem for path in KERNELS.glob("*.cu")))
 ALL = (*RUNG_NAMES, *OTHERS)
 
+# A kernel whose only loop stands in a function that only a pointer names.
+POINTER = """\
+typedef float (*Function)(const float*, int);
+__device__ __noinline__ float horner(const float* p, int n) {
+    float sum = 0;
+#pragma unroll 1
+    for (int i = 0; i < n; ++i) sum = sum * p[i] + 1.0f;
+    return sum;
+}
+__device__ __noinline__ float pick(const float* p, int n) { return p[n]; }
+__device__ Function table[2] = {horner, pick};
+__global__ void k(const float* p, float* out, int n, int which) {
+    out[threadIdx.x] = table[which](p, n);
+}
+"""
+
 
 @cache
 def build(name: str, arch: str) -> Build:

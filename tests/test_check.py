@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from corpus import POINTER
 from typer.testing import CliRunner, Result
 
 import lowgemm.cli.check  # registers the command
@@ -327,3 +328,37 @@ def test_a_name_that_no_kernel_has_is_an_error(tmp_path: Path, how: list[str]) -
     found = sass(write(tmp_path, WIDE), "-k", "wide<4>", "--only", "wide<4>", *how)
     assert found.exit_code == 0
     assert "wide" in found.output
+
+
+# ---- headers, functions behind pointers
+
+
+def test_expectations_in_a_header_beside_the_source_count(tmp_path: Path) -> None:
+    """A kernel in a header keeps its expectations there, and a failure names the header's line."""
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "unrolled.cuh").write_text(UNROLLED, encoding="utf-8")
+    path = write(tmp_path, '#include "parts/unrolled.cuh"\n')
+    assert check_file(path, ["sm_90"], defines={"UNROLL": 8}).passed
+    report = check_file(path, ["sm_90"], defines={"UNROLL": 4})
+    assert failed(report) == ["hot_loop.FFMA == 8"]
+    assert "unrolled.cuh:2" in check_text([report])
+
+
+def test_headers_from_elsewhere_expect_nothing(tmp_path: Path) -> None:
+    """What another project's header says in its comments is none of the kernel's."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "far" / "far.cuh").write_text("// expect: registers <= 1\n", encoding="utf-8")
+    path = write(tmp_path / "own", '#include "far.cuh"\n' + UNROLLED)
+    include = [str(tmp_path / "far")]
+    assert check_file(path, ["sm_90"], defines={"UNROLL": 8}, include_dirs=include).passed
+
+
+def test_a_failure_shows_the_loop_that_only_a_pointer_reaches(tmp_path: Path) -> None:
+    """The instructions concerned are found in functions that no call names."""
+    path = write(tmp_path, POINTER)
+    report = check_file(path, ["sm_90"], expectations=["hot_loop.FFMA == 0"])
+    shown = check_text([report])
+    assert failed(report) == ["hot_loop.FFMA == 0"]
+    assert "sum = sum * p[i] + 1.0f" in shown
+    assert "in the loop" in shown

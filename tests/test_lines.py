@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from corpus import POINTER
 from rich.console import Console
 
 from lowgemm.analysis.lines import KernelLines, LineCode, side_by_side
@@ -38,23 +39,8 @@ __global__ void k(const float4* in, float4* out, int n) {
 }
 """
 
+
 # The loop lies in a function that no instruction names.
-POINTER = """\
-typedef float (*Function)(const float*, int);
-__device__ __noinline__ float horner(const float* p, int n) {
-    float sum = 0;
-#pragma unroll 1
-    for (int i = 0; i < n; ++i) sum = sum * p[i] + 1.0f;
-    return sum;
-}
-__device__ __noinline__ float pick(const float* p, int n) { return p[n]; }
-__device__ Function table[2] = {horner, pick};
-__global__ void k(const float* p, float* out, int n, int which) {
-    out[threadIdx.x] = table[which](p, n);
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kernel that uses a function from a header."""

@@ -12,17 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from corpus import ALL, ARCHS, OTHERS, build, kernels
+from corpus import ALL, ARCHS, OTHERS, POINTER, build, kernels
 
 from lowgemm.analysis import analyse_build, analyse_kernel
 from lowgemm.analysis.banks import conflict_cycles
+from lowgemm.analysis.expectations import judge, parse_expectation
 from lowgemm.binary import base_name
 from lowgemm.binary.sass import disassemble, read_sass
+from lowgemm.compiler import compile_source
 from lowgemm.errors import CubinError, LowgemmError, ToolFailedError, ToolTimeoutError
 from lowgemm.gemm import RUNG_NAMES, rung
 from lowgemm.hardware.register_banks import operand_cycles
 from lowgemm.studies.inspection import inspect_build, inspect_cubin
 from lowgemm.toolchain import run_tool
+from lowgemm.view.sass import sass_markdown
 
 TILED = ("ex7", "ex8", "ex9", "ex10", "two_ideas")
 
@@ -299,3 +302,69 @@ def test_the_corpus_is_what_it_says() -> None:
     """Twenty-two files of kernels that are no GEMM, and every rung."""
     assert len(OTHERS) == 22
     assert set(RUNG_NAMES) < set(ALL)
+
+
+# ---- functions behind a kernel, stack, tables
+
+RECURSIVE = """
+__device__ __noinline__ int walk(int n) {
+    volatile int kept[8];
+    kept[n & 7] = n;
+    return n < 2 ? kept[n & 7] : walk(n - 1) + walk(n - 2);
+}
+__global__ void recursive(int* out, int n) { *out = walk(n); }"""
+
+# The kernel's own frame is empty; that of the function behind the pointer is not.
+FRAMES = """
+typedef int (*Function)(int);
+__device__ __noinline__ int deep(int n) {
+    volatile int kept[16];
+    for (int i = 0; i < 16; ++i) kept[i] = n * i;
+    return kept[n & 15];
+}
+__device__ __noinline__ int flat(int n) { return n; }
+__device__ Function table[2] = {deep, flat};
+__global__ void shallow(int* out, int n, int which) { *out = table[which](n); }"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
+def test_a_loop_that_only_a_pointer_reaches_is_found_with_no_tool(arch: str) -> None:
+    """The functions behind a kernel are known from the cubin's own symbols."""
+    cubin = compile_source(POINTER, arch=arch).cubin
+    (read,), (shown,) = read_sass(cubin), disassemble(cubin, live_registers=False)
+    assert read.functions == shown.functions
+    assert len(read.functions) == 2
+    report = analyse_kernel(read)
+    assert report.hot is not None
+    assert report.hot.mix["FFMA"] >= 1
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+def test_the_stack_includes_the_functions_that_are_called(arch: str) -> None:
+    """It is what cuobjdump says, where ptxas's log speaks of the kernel's own frame alone."""
+    made = compile_source(FRAMES, arch=arch)
+    (report,) = analyse_build(made, read_sass(made.cubin))
+    assert report.stack_bytes is not None
+    assert report.stack_bytes >= 16 * 4 > made.kernels[0].resources.stack_bytes
+    (bare,) = inspect_cubin(made.cubin)
+    assert bare.stack_bytes == report.stack_bytes
+
+
+def test_a_recursion_has_no_known_stack_and_fails_a_bound() -> None:
+    """Nobody can promise how deep it goes."""
+    made = compile_source(RECURSIVE, arch="sm_90")
+    (report,) = analyse_build(made, read_sass(made.cubin))
+    assert report.stack_bytes is None
+    verdict = judge(parse_expectation("stack_bytes <= 4096"), report)
+    assert not verdict.passed
+    assert "not known" in verdict.reason
+
+
+def test_a_table_has_the_columns_that_its_loops_need() -> None:
+    """Stores and matrix instructions have a column where there are such, and none elsewhere."""
+    (tensor,) = (r for r in inspect_build(build("tensor", "sm_80")) if r.loops)
+    assert "| HMMA |" in sass_markdown([tensor])
+    (plain, *_) = inspect_build(build("ex3", "sm_80"))
+    head = sass_markdown([plain]).partition("|---")[0]
+    assert "HMMA" not in head
+    assert "| FFMA |" in head

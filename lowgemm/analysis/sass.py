@@ -46,9 +46,11 @@ class SassReport:
     """One kernel on one architecture.
 
     Counts leave out what is no work: NOPs, instructions that a constant predicate turns off, and
-    blocks that no path reaches. ``spill_store_bytes`` and ``spill_load_bytes`` come from the
-    compiler's log and are None for a bare cubin. ``hot_loop`` is the index of the loop with the
-    most FFMAs; where there are none, of the innermost and then longest. ``unknown_opcodes`` maps
+    blocks that no path reaches. ``stack_bytes`` is what a thread needs with the functions that the
+    kernel calls, None where they call each other without end. ``spill_store_bytes`` and
+    ``spill_load_bytes`` come from the compiler's log and are None for a bare cubin. ``hot_loop`` is
+    the index of the loop with the most FFMAs; where there are none, of the innermost and then
+    longest. ``unknown_opcodes`` maps
     each operation that lowgemm does not know to its count.
     """
 
@@ -116,7 +118,7 @@ def analyse_kernel(
         arch=str(kernel.arch),
         registers=kernel.signature.registers,
         shared_bytes=kernel.signature.shared_bytes,
-        stack_bytes=resources.stack_bytes if resources else kernel.signature.stack_bytes,
+        stack_bytes=kernel.signature.stack_bytes,
         spill_store_bytes=resources.spill_store_bytes if resources else None,
         spill_load_bytes=resources.spill_load_bytes if resources else None,
         instructions=len(work),

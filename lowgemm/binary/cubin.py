@@ -64,12 +64,14 @@ class Cubin:
     ``arch`` has the suffix ``a`` where the cubin was made for an architecture-specific target; a
     family target (``sm_100f``) is marked nowhere in the file and reads as ``sm_100``.
     ``kernels`` are in the order of the file. ``code`` is the machine code by kernel name, the
-    functions that the kernel calls included.
+    functions that the kernel calls included; ``functions`` holds the addresses of those within it,
+    ascending.
     """
 
     arch: Architecture
     kernels: tuple[KernelSignature, ...]
     code: Mapping[str, bytes] = field(repr=False, default_factory=dict)
+    functions: Mapping[str, tuple[int, ...]] = field(repr=False, default_factory=dict)
 
 
 def read_cubin(data: bytes) -> Cubin:
@@ -140,6 +142,8 @@ def _read(data: bytes) -> Cubin:
     per_symbol = _resources(elf, symbols)
     kernels: list[KernelSignature] = []
     code: dict[str, bytes] = {}
+    functions: dict[str, tuple[int, ...]] = {}
+    behind = _functions_by_section(symbols)
     for symbol in symbols:
         # A kernel is a function symbol marked as an entry; others are device functions.
         if symbol.is_entry and symbol.section < len(elf.sections):
@@ -147,7 +151,19 @@ def _read(data: bytes) -> Cubin:
                 raise _damaged(".symtab", f"kernel {symbol.name!r} stands twice")
             kernels.append(_kernel(elf, arch, symbol, per_symbol.get(symbol.index, _Counts())))
             code[symbol.name] = elf.sections[symbol.section].content
-    return Cubin(arch, tuple(kernels), code)
+            functions[symbol.name] = tuple(sorted(behind.get(symbol.section, ())))
+            if any(start >= len(code[symbol.name]) for start in functions[symbol.name]):
+                raise _damaged(f"kernel {symbol.name!r}", "a function begins beyond its code")
+    return Cubin(arch, tuple(kernels), code, functions)
+
+
+def _functions_by_section(symbols: list[_Symbol]) -> dict[int, set[int]]:
+    """Where device functions begin; ptxas puts those of a kernel behind it, into its section."""
+    starts: dict[int, set[int]] = {}
+    for symbol in symbols:
+        if symbol.is_function and not symbol.is_entry:
+            starts.setdefault(symbol.section, set()).add(symbol.value)
+    return starts
 
 
 def _read_elf(data: bytes) -> _Elf:
@@ -214,6 +230,8 @@ class _Symbol:
     index: int
     name: str
     section: int
+    value: int
+    is_function: bool
     is_entry: bool
 
 
@@ -230,10 +248,11 @@ def _symbols(elf: _Elf) -> list[_Symbol]:
     symbols = []
     usable = len(table.content) // 24 * 24
     for index, entry in enumerate(struct.iter_unpack("<IBBHQQ", table.content[:usable])):
-        name_at, info, other, section = entry[:4]
-        is_entry = info & 0xF == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
+        name_at, info, other, section, value, _ = entry
+        is_function = info & 0xF == _STT_FUNC
+        is_entry = is_function and bool(other & _STO_CUDA_ENTRY)
         name = _string(strings.content, name_at) if is_entry else ""
-        symbols.append(_Symbol(index, name, section, is_entry))
+        symbols.append(_Symbol(index, name, section, value, is_function, is_entry))
     return symbols
 
 

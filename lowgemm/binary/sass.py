@@ -55,7 +55,12 @@ def read_sass(cubin: bytes) -> tuple[SassKernel, ...]:
     """
     read = read_cubin(cubin)
     return tuple(
-        SassKernel(read.arch, signature, decode(read.code[signature.name], read.arch))
+        SassKernel(
+            read.arch,
+            signature,
+            decode(read.code[signature.name], read.arch),
+            read.functions[signature.name],
+        )
         for signature in read.kernels
     )
 
@@ -121,17 +126,11 @@ def _sections(output: str) -> Iterator[tuple[str, list[str]]]:
         yield name, lines
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    texts: Mapping[int, _Text]
-    functions: tuple[int, ...]
-
-
-def _parse_text(output: str) -> dict[str, _Section]:
+def _parse_text(output: str) -> dict[str, dict[int, _Text]]:
     return {name: _parse_section(lines) for name, lines in _sections(output)}
 
 
-def _parse_section(lines: list[str]) -> _Section:
+def _parse_section(lines: list[str]) -> dict[int, _Text]:
     labels: dict[str, int] = {}
     found: list[tuple[int, str, SourceLine | None, str]] = []
     pending: list[str] = []
@@ -158,12 +157,10 @@ def _parse_section(lines: list[str]) -> _Section:
             labels.update(dict.fromkeys(pending, address))
             pending = []
             found.append((address, instruction[2], line, text))
-    texts = {
+    return {
         address: _Text(_clean(text), where_from, _table(raw, labels))
         for address, text, where_from, raw in found
     }
-    functions = tuple(address for label, address in labels.items() if label.startswith("$"))
-    return _Section(texts, functions)
 
 
 def _clean(text: str) -> str:
@@ -193,13 +190,13 @@ def _parse_lives(output: str) -> dict[str, dict[int, int]]:
 
 def _joined(
     kernel: SassKernel,
-    sections: Mapping[str, _Section],
+    sections: Mapping[str, Mapping[int, _Text]],
     lives: Mapping[str, Mapping[int, int]],
 ) -> SassKernel:
-    section, live = sections.get(kernel.name, _Section({}, ())), lives.get(kernel.name, {})
+    texts, live = sections.get(kernel.name, {}), lives.get(kernel.name, {})
     joined = []
     for instruction in kernel.instructions:
-        text = section.texts.get(instruction.address)
+        text = texts.get(instruction.address)
         if text is None:
             raise CubinError(
                 f"nvdisasm shows no instruction at {instruction.address:#06x} of {kernel.name!r}",
@@ -214,4 +211,4 @@ def _joined(
                 live_registers=live.get(instruction.address),
             )
         )
-    return replace(kernel, instructions=tuple(joined), functions=section.functions)
+    return replace(kernel, instructions=tuple(joined))

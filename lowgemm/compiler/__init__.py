@@ -2,7 +2,12 @@
 
 from lowgemm.compiler.build import Build, CompiledKernel, KernelResources
 from lowgemm.compiler.cache import DEFAULT, Cache
-from lowgemm.compiler.compile import compile_file, compile_many, compile_source
+from lowgemm.compiler.compile import (
+    compile_file,
+    compile_many,
+    compile_source,
+    find_own_headers,
+)
 from lowgemm.compiler.log import parse_log
 
 __all__ = [
@@ -14,5 +19,6 @@ __all__ = [
     "compile_file",
     "compile_many",
     "compile_source",
+    "find_own_headers",
     "parse_log",
 ]

@@ -34,7 +34,7 @@ from lowgemm.toolchain import (
     nvrtc_version,
 )
 
-__all__ = ["compile_file", "compile_many", "compile_source"]
+__all__ = ["compile_file", "compile_many", "compile_source", "find_own_headers"]
 
 Define = str | int | float | bool | None
 CacheChoice = Cache | DefaultCache | None
@@ -182,6 +182,36 @@ def compile_many(
 
 
 # ---- what to compile
+
+
+def find_own_headers(
+    path: str | Path,
+    *,
+    defines: Mapping[str, Define] | None = None,
+    include_dirs: Sequence[str | Path] = (),
+    options: Sequence[str] = (),
+) -> tuple[Path, ...]:
+    """The headers in a source's folder, or below it, that compiling the source may read.
+
+    Whether an ``#if`` around an ``#include`` holds is not asked.
+
+    Parameters
+    ----------
+    path
+        The ``.cu`` file.
+    defines, include_dirs, options
+        As in :func:`compile_file`.
+
+    Raises
+    ------
+    SourceNotFoundError
+        The file cannot be read.
+    """
+    source, name = _read_source(path)
+    job = _job(source, name, defines, include_dirs, options, (), line_info=True)
+    folder = Path(name).parent
+    headers = (Path(header) for header, _ in job.headers.files)
+    return tuple(header for header in headers if header.is_relative_to(folder))
 
 
 @dataclass(frozen=True, slots=True)

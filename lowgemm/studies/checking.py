@@ -20,7 +20,7 @@ from lowgemm.analysis.expectations import (
 from lowgemm.analysis.sass import SassReport
 from lowgemm.binary.instruction import SourceLine
 from lowgemm.binary.sass import SassKernel, disassemble
-from lowgemm.compiler import Build
+from lowgemm.compiler import Build, find_own_headers
 from lowgemm.errors import ExpectationError, SourceNotFoundError
 from lowgemm.gemm import RUNG_NAMES, rung
 from lowgemm.studies.inspection import inspect_builds
@@ -69,6 +69,8 @@ def check_file(
 ) -> CheckReport:
     """Compile a target and check what its source expects, and what the caller expects besides.
 
+    The source is the file and those headers that it includes from its own folder.
+
     Parameters
     ----------
     target
@@ -92,7 +94,10 @@ def check_file(
     name = str(target)
     if not archs:
         raise _no_archs(name)
-    wanted = [*read_expectations(_source(name, archs)), *_parsed(expectations)]
+    source = _source(name, archs)
+    headers = find_own_headers(source, defines=defines, include_dirs=include_dirs, options=options)
+    beside = [item for file in (source, *headers) for item in read_expectations(file)]
+    wanted = [*beside, *_parsed(expectations)]
     builds = resolve_builds(
         name,
         archs,

@@ -17,8 +17,13 @@ from lowgemm.binary.sass import SassKernel
 __all__ = ["sass_data", "sass_listing", "sass_markdown", "sass_view"]
 
 _NONE = "–"
-#: Columns of a loop's table: what a GEMM kernel lives on, in the order of its data's way.
-_GROUPS = ("LDG", "LDGSTS", "STS", "LDS", "FFMA", "BAR")
+_BANK_NOTE = (
+    "* modelled: cycles lost to register-bank conflicts per iteration (rule measured on sm_90)"
+)
+# Columns of a loop's table, those of a GEMM in the order of its data's way. One that no loop of the
+# kernel fills is left out, except FFMA's.
+_GEMM_GROUPS = ("LDG", "LDGSTS", "STS", "LDS", "FFMA", "BAR", "STG")
+_OTHER_GROUPS = ("LDSM", "FFMA2", "DFMA", "HFMA2", "HMMA", "IMMA", "LDL", "STL")
 
 
 def sass_view(reports: Sequence[SassReport]) -> RenderableType:
@@ -77,13 +82,19 @@ def _widths(loop: LoopReport, group: str) -> str:
     )
 
 
-def _loop_row(report: SassReport, loop: LoopReport) -> tuple[str, ...]:
-    known = sum(c for name, c in loop.mix.items() if name.partition(".")[0] in _GROUPS)
+def _groups(report: SassReport) -> tuple[str, ...]:
+    """The operations that have a column of their own."""
+    there = {name.partition(".")[0] for loop in report.loops for name in loop.mix}
+    return tuple(g for g in (*_GEMM_GROUPS, *_OTHER_GROUPS) if g in there or g == "FFMA")
+
+
+def _loop_row(report: SassReport, loop: LoopReport, groups: Sequence[str]) -> tuple[str, ...]:
+    known = sum(c for name, c in loop.mix.items() if name.partition(".")[0] in groups)
     mark = " hot" if loop.index == report.hot_loop else ""
     return (
         f"{'  ' * (loop.depth - 1)}{loop.start:#06x}-{loop.end:#06x}{mark}",
         str(loop.instructions),
-        *(_widths(loop, group) for group in _GROUPS),
+        *(_widths(loop, group) for group in groups),
         str(loop.instructions - known),
         f"{100 * loop.ffma_share:.1f} %",
         str(loop.conflict_cycles),
@@ -91,17 +102,19 @@ def _loop_row(report: SassReport, loop: LoopReport) -> tuple[str, ...]:
     )
 
 
-_HEADERS = ("loop", "instr.", *_GROUPS, "others", "FFMA share", "bank cycles*", "live")
+def _headers(groups: Sequence[str]) -> tuple[str, ...]:
+    return ("loop", "instr.", *groups, "others", "FFMA share", "bank cycles*", "live")
 
 
 def _loop_table(report: SassReport) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for header in _HEADERS:
+    groups = _groups(report)
+    for header in _headers(groups):
         table.add_column(header, justify="left" if header == "loop" else "right", no_wrap=True)
     for loop in report.loops:
         style = "bold" if loop.index == report.hot_loop else ""
-        table.add_row(*_loop_row(report, loop), style=style)
-    table.caption = "* modelled: cycles lost to register-bank conflicts per iteration"
+        table.add_row(*_loop_row(report, loop, groups), style=style)
+    table.caption = _BANK_NOTE
     table.caption_justify = "left"
     return table
 
@@ -111,13 +124,26 @@ def sass_markdown(reports: Sequence[SassReport]) -> str:
     lines = []
     for report in reports:
         lines += [f"### `{report.kernel}`, {report.arch}", "", _resources(report) + ".", ""]
-        lines += ["| " + " | ".join(_HEADERS) + " |", "|---" + "|--:" * (len(_HEADERS) - 1) + "|"]
-        for loop in report.loops:
-            lines.append("| " + " | ".join(_loop_row(report, loop)) + " |")
-        lines += ["", "All: " + _mix(report.mix) + ".", ""]
+        lines += [*_markdown_loops(report), "", "All: " + _mix(report.mix) + ".", ""]
         if report.unknown_opcodes:
             lines += [f"Unknown opcodes: {_mix(report.unknown_opcodes)}.", ""]
+        if report.irreducible:
+            lines += ["A cycle with two entries is not among the loops.", ""]
     return "\n".join(lines)
+
+
+def _markdown_loops(report: SassReport) -> list[str]:
+    if not report.loops:
+        return ["No loop."]
+    groups = _groups(report)
+    headers = _headers(groups)
+    return [
+        "| " + " | ".join(headers) + " |",
+        "|---" + "|--:" * (len(headers) - 1) + "|",
+        *("| " + " | ".join(_loop_row(report, loop, groups)) + " |" for loop in report.loops),
+        "",
+        _BANK_NOTE.replace("*", "\\*"),
+    ]
 
 
 def sass_data(reports: Sequence[SassReport]) -> list[dict[str, Any]]:
