@@ -10,11 +10,23 @@ from typing import Annotated
 
 import typer
 
-from lowgemm.cli import build, check, diff, drift, host, ladder, ptx, sass
+from lowgemm.cli import build, check, diff, drift, host, ladder, model, ptx, sass
 from lowgemm.cli.common import app
 from lowgemm.errors import CompilationError, LowgemmError, OutputError
 
-__all__ = ["app", "build", "check", "diff", "drift", "host", "ladder", "main", "ptx", "sass"]
+__all__ = [
+    "app",
+    "build",
+    "check",
+    "diff",
+    "drift",
+    "host",
+    "ladder",
+    "main",
+    "model",
+    "ptx",
+    "sass",
+]
 
 
 def main() -> None:

@@ -11,8 +11,10 @@ from lowgemm.model.gemv import GemvEstimate, gemv
 from lowgemm.model.issue import (
     ATTAINABLE_SHARE,
     IssueReport,
+    LoopCounts,
     ThreadWork,
     conflict_cycles_per_ffma,
+    counted_shares,
     issue_report,
     load_wavefronts,
 )
@@ -80,7 +82,7 @@ from lowgemm.model.tiling import (
     walk_loop_nest,
 )
 from lowgemm.model.values import next_power_of_two
-from lowgemm.model.verdict import LevelVerdict, Verdict, judge_tile, search_tiles
+from lowgemm.model.verdict import LevelVerdict, Verdict, counted_tflops, judge_tile, search_tiles
 
 __all__ = [
     "ATTAINABLE_SHARE",
@@ -96,6 +98,7 @@ __all__ = [
     "LevelNeed",
     "LevelVerdict",
     "Lever",
+    "LoopCounts",
     "LoopNestCounts",
     "Machine",
     "MulticastShare",
@@ -120,6 +123,8 @@ __all__ = [
     "compression",
     "conflict_cycles_per_ffma",
     "cooperation_cycles",
+    "counted_shares",
+    "counted_tflops",
     "dataflow",
     "estimate_registers",
     "fusion",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lowgemm.errors import ArgumentValueError
 from lowgemm.hardware.register_banks import operand_cycles
 from lowgemm.model.levels import FLOAT_BYTES, SHARED_BYTES_PER_CYCLE, Machine
-from lowgemm.model.values import ceil_div, count
+from lowgemm.model.values import ceil_div, count, positive
 
 __all__ = [
     "ATTAINABLE_SHARE",
@@ -22,8 +22,10 @@ __all__ = [
     "LANE_ORDERS",
     "WALKS",
     "IssueReport",
+    "LoopCounts",
     "ThreadWork",
     "conflict_cycles_per_ffma",
+    "counted_shares",
     "issue_report",
     "load_wavefronts",
 ]
@@ -258,6 +260,52 @@ def issue_report(machine: Machine, work: ThreadWork) -> IssueReport:
         share_of_peak=ATTAINABLE_SHARE * ffma_cycles / longest,
         loop_bytes=round(16 * instructions * work.bk),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCounts:
+    """What machine code really has, per warp and step along k (or any number of steps).
+
+    ``lds_rows`` are the registers that all its loads from shared memory write: four for an LDS.128.
+
+    Raises
+    ------
+    ArgumentValueError
+        No FFMA, or a negative count.
+    """
+
+    ffma: float
+    lds: float
+    lds_rows: float
+    other: float
+    conflict_cycles: float
+
+    def __post_init__(self) -> None:
+        positive("ffma", self.ffma)
+        for name in ("lds", "lds_rows", "other", "conflict_cycles"):
+            if getattr(self, name) != 0:
+                positive(name, getattr(self, name))
+
+
+def counted_shares(machine: Machine, counts: LoopCounts) -> tuple[float, float]:
+    """Shares of the FFMA peak that the issue of counted instructions allows: least and most.
+
+    The least pays every register-bank conflict that the rule sees, the most none: the hardware
+    smooths a part of them over neighbouring instructions.
+    """
+    pipe = _pipe_cycles(machine)
+    base = counts.ffma + counts.lds + counts.other
+    if pipe == 1:
+        base += counts.lds_rows * _LDS_EXTRA_PER_ROW
+    conflicts = counts.conflict_cycles if pipe == 1 else 0.0
+    least, most = (
+        ATTAINABLE_SHARE
+        * pipe
+        * counts.ffma
+        / (max(pipe * counts.ffma, slots) + _UNEXPLAINED_PER_FFMA * pipe * counts.ffma)
+        for slots in (base + conflicts, base)
+    )
+    return least, most
 
 
 def _pipe_cycles(machine: Machine) -> int:

@@ -8,7 +8,14 @@ from functools import lru_cache
 
 from lowgemm.errors import ArgumentValueError
 from lowgemm.model.config import TileConfig
-from lowgemm.model.issue import ATTAINABLE_SHARE, COPIES, IssueReport, issue_report
+from lowgemm.model.issue import (
+    ATTAINABLE_SHARE,
+    COPIES,
+    IssueReport,
+    LoopCounts,
+    counted_shares,
+    issue_report,
+)
 from lowgemm.model.latency import Pipeline, pipeline
 from lowgemm.model.levels import Machine
 from lowgemm.model.multicast import RasterReport, cluster_reuse, rasterise
@@ -16,7 +23,7 @@ from lowgemm.model.occupancy import OccupancyReport, estimate_registers, occupan
 from lowgemm.model.tiling import TileTraffic, reuse, tile_traffic
 from lowgemm.model.values import ceil_div, count
 
-__all__ = ["LevelVerdict", "Verdict", "judge_tile", "search_tiles"]
+__all__ = ["LevelVerdict", "Verdict", "counted_tflops", "judge_tile", "search_tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +244,8 @@ def _wave_share(config: TileConfig, machine: Machine, blocks: int) -> float:
 
 # ---- the levels
 
+_ISSUE_UNIT = "cycles per FFMA cycle"
+
 
 def _level(level: str, supply: float, need: float, unit: str) -> LevelVerdict:
     share = min(ATTAINABLE_SHARE, supply / need) if need > 0 else ATTAINABLE_SHARE
@@ -246,7 +255,7 @@ def _level(level: str, supply: float, need: float, unit: str) -> LevelVerdict:
 def _issue_level(issue: IssueReport) -> LevelVerdict:
     name = "FFMA issue" if issue.binds == "shared memory" else issue.binds
     need = issue.issue_cycles / issue.ffma_cycles
-    return LevelVerdict(name, 1.0, need, "cycles per FFMA cycle", ATTAINABLE_SHARE / need)
+    return LevelVerdict(name, 1.0, need, _ISSUE_UNIT, ATTAINABLE_SHARE / need)
 
 
 def _shared_level(machine: Machine, issue: IssueReport) -> LevelVerdict:
@@ -290,6 +299,18 @@ def _latency_level(config: TileConfig, stages: Pipeline, blocks: int) -> LevelVe
 def _unknown(machine: Machine) -> tuple[str, ...]:
     figures = (("L2", machine.l2_bytes_per_cycle_per_sm), ("latency", machine.dram_latency_cycles))
     return tuple(name for name, figure in figures if figure is None)
+
+
+def counted_tflops(verdict: Verdict, machine: Machine, counts: LoopCounts) -> tuple[float, float]:
+    """A verdict's rate, least and most, with counted instructions instead of estimated ones.
+
+    The other levels, waves and padding stay those of the verdict; see
+    :func:`lowgemm.model.issue.counted_shares`.
+    """
+    others = min(level.share for level in verdict.levels if level.unit != _ISSUE_UNIT)
+    rest = verdict.wave_share * verdict.full_tile_share * verdict.peak_tflops
+    least, most = counted_shares(machine, counts)
+    return min(others, least) * rest, min(others, most) * rest
 
 
 # ---- search
