@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -219,3 +222,22 @@ def test_threads_must_make_the_tile() -> None:
     """128 threads of 8 x 8 are no 128 x 128; the remedy has the number that is."""
     with pytest.raises(ArgumentValueError, match="256 threads"):
         ThreadWork(128, 128, 8, 8, 8, 128)
+
+
+PAGE = Path(__file__).resolve().parents[1] / "sass_reports" / "model" / "h200.md"
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="the page is not beside the tests")
+def test_the_page_says_what_the_model_predicts() -> None:
+    """Each row's prediction and ratio are the library's."""
+    rows = re.findall(
+        r"^\| `(.+?)` \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    assert len(rows) == 13
+    for text, m, predicted, measured, ratio in rows:
+        verdict = judge_tile(TileConfig.parse(text), H200, int(m), 4096, 4096)
+        assert f"{verdict.tflops:.1f}" == predicted, text
+        assert f"{verdict.tflops / float(measured):.2f}" == ratio, text
+        assert str(verdict.config) == text

@@ -10,6 +10,9 @@ from lowgemm.model.config import TileConfig
 from lowgemm.model.gemv import GemvEstimate, gemv
 from lowgemm.model.issue import (
     ATTAINABLE_SHARE,
+    COPIES,
+    LANE_ORDERS,
+    WALKS,
     IssueReport,
     LoopCounts,
     ThreadWork,
@@ -86,7 +89,10 @@ from lowgemm.model.verdict import LevelVerdict, Verdict, counted_tflops, judge_t
 
 __all__ = [
     "ATTAINABLE_SHARE",
+    "COPIES",
+    "LANE_ORDERS",
     "RASTER_NAMES",
+    "WALKS",
     "CooperationCycles",
     "Dataflow",
     "GemmIntensity",

@@ -174,7 +174,9 @@ class ThreadWork:
             (self.copy, COPIES),
         ):
             if value not in known:
-                raise ArgumentValueError(f"{value!r} is none of {', '.join(known)}", "use one")
+                raise ArgumentValueError(
+                    f"{value!r} is none of {', '.join(known)}", "use one of them"
+                )
 
     @property
     def warps(self) -> int:
@@ -229,7 +231,7 @@ def issue_report(machine: Machine, work: ThreadWork) -> IssueReport:
     pipe = _pipe_cycles(machine) * ffma
     conflicts = ffma * conflict_cycles_per_ffma(work.tm, work.tn, work.walk)
     if pipe > ffma:
-        # An FFMA has as many cycles as it can need of one bank's three reads, less one.
+        # In its two cycles an FFMA reads two operands of each bank; three in one bank are rare.
         conflicts = 0.0
     extra = lds * work.vector * _LDS_EXTRA_PER_ROW if pipe == ffma else 0.0
     busy = max(float(pipe), ffma + conflicts + lds + extra + others)

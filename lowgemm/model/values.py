@@ -7,7 +7,7 @@ import operator
 
 from lowgemm.errors import ArgumentValueError
 
-__all__ = ["ceil_div", "count", "next_power_of_two", "positive", "power_of_two", "share"]
+__all__ = ["ceil_div", "count", "next_power_of_two", "positive", "share"]
 
 
 def positive(name: str, value: object) -> float:
@@ -43,23 +43,6 @@ def count(name: str, value: object, *, least: int = 1) -> int:
         ) from None
     if number < least:
         raise ArgumentValueError(f"{name} = {number}", f"give a whole number of {least} or more")
-    return number
-
-
-def power_of_two(name: str, value: object) -> int:
-    """A whole power of two.
-
-    Raises
-    ------
-    ArgumentValueError
-        It is none.
-    """
-    number = count(name, value)
-    if number & (number - 1):
-        raise ArgumentValueError(
-            f"{name} = {number} is no power of two",
-            f"the nearest are {1 << (number.bit_length() - 1)} and {1 << number.bit_length()}",
-        )
     return number
 
 
