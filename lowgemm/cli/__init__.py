@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from lowgemm.cli import build, check, diff, drift, host, ladder, model, ptx, sass
+from lowgemm.cli import build, check, diff, drift, host, lab, ladder, model, ptx, sass
 from lowgemm.cli.common import app
 from lowgemm.errors import CompilationError, LowgemmError, OutputError
 
@@ -21,6 +21,7 @@ __all__ = [
     "diff",
     "drift",
     "host",
+    "lab",
     "ladder",
     "main",
     "model",
