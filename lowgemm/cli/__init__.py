@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
-from lowgemm.cli import build, check, diff, drift, host, lab, ladder, model, ptx, sass
+from lowgemm.cli import ask, build, check, diff, drift, host, lab, ladder, model, ptx, sass
 from lowgemm.cli.common import app
 from lowgemm.errors import CompilationError, LowgemmError, OutputError
 
 __all__ = [
     "app",
+    "ask",
     "build",
     "check",
     "diff",
