@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -47,6 +48,7 @@ __all__ = [
     "print_json",
     "progress_bar",
     "show",
+    "show_fitted",
     "write_bytes",
 ]
 
@@ -106,13 +108,13 @@ Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown inste
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that neither colours nor wraps what goes into a pipe."""
+    """A console that neither colours nor wraps what goes into a pipe, but for ``COLUMNS``."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         stderr=stderr,
-        width=None if stream.isatty() else _PIPE_WIDTH,
+        width=None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH,
         highlight=False,
         markup=False,  # texts such as lowgemm[peers] are meant as they stand
         emoji=False,
@@ -121,6 +123,12 @@ def console(*, stderr: bool = False) -> Console:
 
 def show(view: RenderableType) -> None:
     console().print(view)
+
+
+def show_fitted(view: Callable[[int], RenderableType]) -> None:
+    """Show a view that is made for a width."""
+    out = console()
+    out.print(view(out.width))
 
 
 def print_json(data: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lowgemm.cli.common import Json, app, print_json, show
+from lowgemm.cli.common import Json, app, print_json, show_fitted
 
 if TYPE_CHECKING:
     from lowgemm.analysis.host import HostLoop, HostReport
@@ -37,6 +37,8 @@ def host(
     as_json: Json = False,
 ) -> None:
     """Loops, instruction mix and register tile of a CPU's GEMM, or of any function."""
+    from rich.console import Group
+
     from lowgemm.view.host import host_view
 
     if symbol and core:
@@ -45,8 +47,10 @@ def host(
     if as_json:
         print_json([_row(report, kernel) for report, kernel in reports])
         return
-    for report, kernel in reports:
-        show(host_view(report, _about(kernel), None if all_loops else 8))
+    most = None if all_loops else 8
+    show_fitted(
+        lambda width: Group(*(host_view(r, _about(kernel), most, width) for r, kernel in reports))
+    )
 
 
 def _reports(

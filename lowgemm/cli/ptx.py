@@ -18,7 +18,7 @@ from lowgemm.cli.common import (
     compiler_arguments,
     default_archs,
     print_json,
-    show,
+    show_fitted,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def ptx(
     elif markdown:
         print(ptx_markdown(reports), end="")
     else:
-        show(ptx_view(reports))
+        show_fitted(lambda width: ptx_view(reports, width))
 
 
 def _print_listing(builds: list[Build], only: str | None) -> None:

@@ -19,6 +19,7 @@ from lowgemm.cli.common import (
     default_archs,
     print_json,
     show,
+    show_fitted,
 )
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def sass(
     elif markdown:
         print(sass_markdown(reports), end="")
     else:
-        show(sass_view(reports))
+        show_fitted(lambda width: sass_view(reports, width))
 
 
 def _refuse_combinations(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lowgemm.analysis import LoopReport, SassReport
 from lowgemm.binary.sass import SassKernel
+from lowgemm.view.columns import WHOLE, Column, fitted_table, markdown_table
 
 __all__ = ["sass_data", "sass_listing", "sass_markdown", "sass_view"]
 
@@ -20,30 +19,38 @@ _NONE = "–"
 _BANK_NOTE = (
     "* modelled: cycles lost to register-bank conflicts per iteration (rule measured on sm_90)"
 )
-# Columns of a loop's table, those of a GEMM in the order of its data's way. One that no loop of the
-# kernel fills is left out, except FFMA's.
-_GEMM_GROUPS = ("LDG", "LDGSTS", "STS", "LDS", "FFMA", "BAR", "STG")
-_OTHER_GROUPS = ("LDSM", "FFMA2", "DFMA", "HFMA2", "HMMA", "IMMA", "LDL", "STL")
+_NAMED_MOVES = ("MOV", "UMOV", "CS2R")
+# Columns of a loop's table, those of a GEMM in the order of its data's way, with what is left out
+# first where there is little room. One that no loop of the kernel fills is left out, except FFMA's.
+_GROUPS = {
+    "LDG": 3, "LDGSTS": 5, "STS": 6, "LDS": 2, "FFMA": 0, "BAR": 8, "STG": 4, "LDSM": 2, "FFMA2": 0,
+    "DFMA": 1, "HFMA2": 4, "HMMA": 1, "IMMA": 1, "LDL": 2, "STL": 2,
+}  # fmt: skip
 
 
-def sass_view(reports: Sequence[SassReport]) -> RenderableType:
-    """A table of loops per kernel and architecture, with the kernel's own line above it."""
-    return Group(*(_kernel_view(report) for report in reports))
+def sass_view(reports: Sequence[SassReport], width: int = WHOLE) -> RenderableType:
+    """A table of loops per kernel and architecture, with the kernel's own line above it.
+
+    Parameters
+    ----------
+    reports
+        The kernels.
+    width
+        Characters a line; columns that it has no room for are told below a table.
+    """
+    return Group(*(_kernel_view(report, width) for report in reports))
 
 
-def _kernel_view(report: SassReport) -> RenderableType:
+def _kernel_view(report: SassReport, width: int) -> RenderableType:
     head = Text.assemble(
         (f"{report.kernel}", "bold cyan"), f"  {report.arch}   {_resources(report)}"
     )
-    parts: list[RenderableType] = [head, Text(f"  all: {_mix(report.mix)}")]
+    parts: list[RenderableType] = [head, Text(f"  all: {_mix(report.mix, report.move_mix)}")]
     if report.loops:
-        parts.append(_loop_table(report))
+        parts += [_loop_table(report, width), *map(Text, _bank_notes(report))]
     else:
         parts.append(Text("  no loop"))
-    if report.unknown_opcodes:
-        parts.append(Text(f"  unknown opcodes: {_mix(report.unknown_opcodes)}", style="yellow"))
-    if report.irreducible:
-        parts.append(Text("  a cycle with two entries is not among the loops", style="yellow"))
+    parts += [Text(f"  {remark}", style="yellow") for remark in _remarks(report)]
     return Group(*parts, Text())
 
 
@@ -52,20 +59,43 @@ def _resources(report: SassReport) -> str:
     spills = (
         "spills unknown"
         if report.spill_store_bytes is None
-        else f"spills {report.spill_store_bytes} + {report.spill_load_bytes} B"
+        else f"spills {report.spill_store_bytes} B stores + {report.spill_load_bytes} B loads"
     )
     stack = "stack unknown" if report.stack_bytes is None else f"{report.stack_bytes} B stack"
+    moves = f" (of which moves {report.moves})" if report.moves else ""
     return (
         f"{report.registers} registers{live}, {report.shared_bytes} B shared, "
-        f"{stack}, {spills}, {report.instructions} instructions, "
+        f"{stack}, {spills}, {report.instructions} instructions{moves}, "
         f"{report.code_bytes / 1024:.1f} KiB of code"
     )
 
 
-def _mix(mix: Mapping[str, int], most: int = 14) -> str:
-    shown = [f"{name} {count}" for name, count in list(mix.items())[:most]]
+def _remarks(report: SassReport) -> Iterator[str]:
+    if report.unknown_opcodes:
+        unknown = _mix(report.unknown_opcodes)
+        yield f"unknown opcodes, counted by nvdisasm's name, their operands not read: {unknown}"
+    if report.irreducible:
+        yield "a cycle with two entries is not among the loops"
+    if report.has_unspilled_local_accesses:
+        yield "LDL and STL are no spills here: local arrays, or frames of called functions"
+
+
+def _bank_notes(report: SassReport) -> list[str]:
+    return [_BANK_NOTE] if any(loop.multiply_adds for loop in report.loops) else []
+
+
+def _mix(mix: Mapping[str, int], moves: Mapping[str, int] | None = None, most: int = 14) -> str:
+    """Counts by name, the moves among them in brackets."""
+    shown = [f"{name} {count}{_moves(moves, name)}" for name, count in list(mix.items())[:most]]
     rest = sum(list(mix.values())[most:])
-    return ", ".join([*shown, f"{rest} others"] if rest else shown)
+    return ", ".join([*shown, f"{rest} more"] if rest else shown)
+
+
+def _moves(moves: Mapping[str, int] | None, name: str) -> str:
+    count = (moves or {}).get(name)
+    if not count or name in _NAMED_MOVES:
+        return ""
+    return f" ({count} {'move' if count == 1 else 'moves'})"
 
 
 def _widths(loop: LoopReport, group: str) -> str:
@@ -82,41 +112,74 @@ def _widths(loop: LoopReport, group: str) -> str:
     )
 
 
-def _groups(report: SassReport) -> tuple[str, ...]:
-    """The operations that have a column of their own."""
-    there = {name.partition(".")[0] for loop in report.loops for name in loop.mix}
-    return tuple(g for g in (*_GEMM_GROUPS, *_OTHER_GROUPS) if g in there or g == "FFMA")
-
-
-def _loop_row(report: SassReport, loop: LoopReport, groups: Sequence[str]) -> tuple[str, ...]:
-    known = sum(c for name, c in loop.mix.items() if name.partition(".")[0] in groups)
-    mark = " hot" if loop.index == report.hot_loop else ""
-    return (
-        f"{'  ' * (loop.depth - 1)}{loop.start:#06x}-{loop.end:#06x}{mark}",
-        str(loop.instructions),
-        *(_widths(loop, group) for group in groups),
-        str(loop.instructions - known),
-        f"{100 * loop.ffma_share:.1f} %",
-        str(loop.conflict_cycles),
-        _NONE if loop.registers_live is None else str(loop.registers_live),
-    )
-
-
-def _headers(groups: Sequence[str]) -> tuple[str, ...]:
-    return ("loop", "instr.", *groups, "others", "FFMA share", "bank cycles*", "live")
-
-
-def _loop_table(report: SassReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+def _columns(report: SassReport) -> list[Column[LoopReport]]:
+    """The figures of a loop, and the operations that have a column of their own."""
     groups = _groups(report)
-    for header in _headers(groups):
-        table.add_column(header, justify="left" if header == "loop" else "right", no_wrap=True)
-    for loop in report.loops:
-        style = "bold" if loop.index == report.hot_loop else ""
-        table.add_row(*_loop_row(report, loop, groups), style=style)
-    table.caption = _BANK_NOTE
-    table.caption_justify = "left"
-    return table
+    has_banks = any(loop.multiply_adds for loop in report.loops)
+    return [
+        Column("loop", lambda loop: _loop_name(report, loop), justify="left"),
+        Column("instr.", lambda loop: str(loop.instructions)),
+        *(_group_column(group) for group in groups),
+        Column("others", lambda loop: _number(_count_others(loop, groups)), rank=7, told=False),
+        Column("FFMA share", lambda loop: f"{100 * loop.ffma_share:.1f} %", rank=1),
+        *([Column("bank cycles*", _bank_cycles, rank=9)] if has_banks else []),
+        Column("live", lambda loop: _number(loop.registers_live), rank=10),
+    ]
+
+
+def _groups(report: SassReport) -> tuple[str, ...]:
+    """Those that occur; moves under the name of an operation are no such."""
+    there = {
+        name.partition(".")[0]
+        for loop in report.loops
+        for name, count in loop.mix.items()
+        if count > loop.move_mix.get(name, 0)
+    }
+    return tuple(group for group in _GROUPS if group in there or group == "FFMA")
+
+
+def _group_column(group: str) -> Column[LoopReport]:
+    return Column(group, lambda loop: _widths(loop, group), rank=_GROUPS[group])
+
+
+def _loop_name(report: SassReport, loop: LoopReport) -> str:
+    mark = " hot" if loop.index == report.hot_loop else ""
+    return f"{'  ' * (loop.depth - 1)}{loop.start:#06x}-{loop.end:#06x}{mark}"
+
+
+def _number(value: int | None) -> str:
+    return _NONE if value is None else str(value)
+
+
+def _bank_cycles(loop: LoopReport) -> str:
+    """Only FFMAs are modelled: without them there is nothing to say."""
+    return str(loop.conflict_cycles) if loop.multiply_adds else _NONE
+
+
+def _others(loop: LoopReport, groups: Sequence[str]) -> dict[str, int]:
+    """What has no column."""
+    return {name: n for name, n in loop.mix.items() if name.partition(".")[0] not in groups}
+
+
+def _count_others(loop: LoopReport, groups: Sequence[str]) -> int:
+    return sum(_others(loop, groups).values())
+
+
+def _told_others(report: SassReport, loop: LoopReport) -> str:
+    groups = _groups(report)
+    told = _mix(_others(loop, groups), loop.move_mix, 10)
+    return f"{_count_others(loop, groups)} others: {told}" if told else ""
+
+
+def _loop_table(report: SassReport, width: int) -> RenderableType:
+    return fitted_table(
+        _columns(report),
+        report.loops,
+        width,
+        style=lambda loop: "bold" if loop.index == report.hot_loop else "",
+        remark=lambda loop: _told_others(report, loop),
+        empty=_NONE,
+    )
 
 
 def sass_markdown(reports: Sequence[SassReport]) -> str:
@@ -124,25 +187,27 @@ def sass_markdown(reports: Sequence[SassReport]) -> str:
     lines = []
     for report in reports:
         lines += [f"### `{report.kernel}`, {report.arch}", "", _resources(report) + ".", ""]
-        lines += [*_markdown_loops(report), "", "All: " + _mix(report.mix) + ".", ""]
-        if report.unknown_opcodes:
-            lines += [f"Unknown opcodes: {_mix(report.unknown_opcodes)}.", ""]
-        if report.irreducible:
-            lines += ["A cycle with two entries is not among the loops.", ""]
+        lines += [*_markdown_loops(report), "", f"All: {_mix(report.mix, report.move_mix)}.", ""]
+        for remark in _remarks(report):
+            lines += [f"{remark[0].upper()}{remark[1:]}.", ""]
     return "\n".join(lines)
 
 
 def _markdown_loops(report: SassReport) -> list[str]:
     if not report.loops:
         return ["No loop."]
-    groups = _groups(report)
-    headers = _headers(groups)
+    columns = _columns(report)
+    others = [
+        f"* {_loop_name(report, loop).strip()}: {told}"
+        for loop in report.loops
+        if (told := _told_others(report, loop))
+    ]
     return [
-        "| " + " | ".join(headers) + " |",
-        "|---" + "|--:" * (len(headers) - 1) + "|",
-        *("| " + " | ".join(_loop_row(report, loop, groups)) + " |" for loop in report.loops),
+        *markdown_table(columns, report.loops),
         "",
-        _BANK_NOTE.replace("*", "\\*"),
+        *others,
+        *([""] if others else []),
+        *(note.replace("*", "\\*") for note in _bank_notes(report)),
     ]
 
 

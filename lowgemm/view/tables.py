@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from lowgemm.compiler import Build
 from lowgemm.studies.doctor import Finding
+from lowgemm.view.columns import plain_table
 
 __all__ = ["builds_table", "doctor_view", "verdict_table"]
 
 
-def _plain_table(title: str = "") -> Table:
-    return Table(
-        title=title or None,
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        header_style="bold",
-        pad_edge=False,
-    )
-
-
 def doctor_view(findings: Sequence[Finding]) -> RenderableType:
     """What was found, a line each; below, what was not, what for, and how to get it."""
-    table = _plain_table()
+    table = plain_table()
     for name in ("component", "", "version"):
         table.add_column(name, no_wrap=True)
     table.add_column("where", overflow="fold")
@@ -44,9 +33,9 @@ def doctor_view(findings: Sequence[Finding]) -> RenderableType:
     return Group(table, Text("\n".join(missing))) if missing else table
 
 
-def builds_table(builds: Sequence[Build]) -> Table:
-    """Kernels and their resources (memory in bytes), one line a kernel and architecture."""
-    table = _plain_table()
+def builds_table(builds: Sequence[Build]) -> RenderableType:
+    """Kernels and their resources, one line a kernel and architecture."""
+    table = plain_table()
     table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("arch")
     for name in ("regs", "shared", "stack", "spill st", "spill ld", "barriers"):
@@ -60,12 +49,12 @@ def builds_table(builds: Sequence[Build]) -> Table:
                 *(str(r.registers), str(r.shared_bytes), str(r.stack_bytes)),
                 *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
             )
-    return table
+    return Group(table, Text("shared memory, stack, spill stores and spill loads in bytes"))
 
 
 def verdict_table(results: Sequence[tuple[str, int, int, str]]) -> Table:
     """Rungs with their passed and tried checks and the first failure."""
-    table = _plain_table()
+    table = plain_table()
     table.add_column("rung", style="cyan")
     table.add_column("passed", justify="right")
     table.add_column("first failure", overflow="fold")
