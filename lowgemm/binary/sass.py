@@ -6,7 +6,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lowgemm.binary.cubin import read_cubin
@@ -31,13 +31,15 @@ class SassKernel:
     """One kernel's machine code.
 
     ``functions`` are the addresses of functions behind the kernel in the same section; one whose
-    address is taken may be called though no instruction names it.
+    address is taken may be called though no instruction names it. ``labels`` are nvdisasm's names
+    of addresses, as instructions' texts have them.
     """
 
     arch: Architecture
     signature: KernelSignature
     instructions: tuple[Instruction, ...]
     functions: tuple[int, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -108,6 +110,7 @@ class _Text:
     text: str
     line: SourceLine | None
     table_targets: tuple[int, ...]
+    label: str
 
 
 def _sections(output: str) -> Iterator[tuple[str, list[str]]]:
@@ -157,8 +160,9 @@ def _parse_section(lines: list[str]) -> dict[int, _Text]:
             labels.update(dict.fromkeys(pending, address))
             pending = []
             found.append((address, instruction[2], line, text))
+    names = {address: name for name, address in labels.items() if not name.startswith(".text.")}
     return {
-        address: _Text(_clean(text), where_from, _table(raw, labels))
+        address: _Text(_clean(text), where_from, _table(raw, labels), names.get(address, ""))
         for address, text, where_from, raw in found
     }
 
@@ -211,4 +215,6 @@ def _joined(
                 live_registers=live.get(instruction.address),
             )
         )
-    return replace(kernel, instructions=tuple(joined))
+    named = ((address, text.label) for address, text in texts.items())
+    labels = {address: label for address, label in named if label not in ("", kernel.name)}
+    return replace(kernel, instructions=tuple(joined), labels=labels)

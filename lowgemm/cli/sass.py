@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -166,26 +166,13 @@ def _show_source(
 def _show_listing(
     kernels: list[tuple[str, str, SassKernel]], only: str | None, *, control: bool, as_json: bool
 ) -> None:
-    from lowgemm.view.sass import sass_listing
+    from lowgemm.analysis.listing import list_kernel
+    from lowgemm.view.sass import listing_data, sass_listing
 
     chosen = _chosen([(name, mangled, (name, k)) for name, mangled, k in kernels], only)
+    listings = [list_kernel(kernel, name) for name, kernel in chosen]
     if as_json:
-        print_json([row for name, kernel in chosen for row in _listing_data(name, kernel)])
+        print_json([row for listing in listings for row in listing_data(listing)])
         return
-    for _, kernel in chosen:
-        show(sass_listing(kernel, control=control))
-
-
-def _listing_data(name: str, kernel: SassKernel) -> list[dict[str, Any]]:
-    """The instructions as plain data, an object an instruction."""
-    return [
-        {
-            "kernel": name,
-            "arch": str(kernel.arch),
-            "address": instruction.address,
-            "text": instruction.text or instruction.mnemonic,
-            "control": str(instruction.control),
-            "line": None if instruction.line is None else str(instruction.line),
-        }
-        for instruction in kernel.instructions
-    ]
+    for listing in listings:
+        show(sass_listing(listing, control=control))

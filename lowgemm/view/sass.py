@@ -10,15 +10,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lowgemm.analysis import LoopReport, SassReport
-from lowgemm.binary.sass import SassKernel
+from lowgemm.analysis.listing import KernelListing, ListedInstruction
 from lowgemm.view.columns import WHOLE, Column, fitted_table, markdown_table
 
-__all__ = ["sass_data", "sass_listing", "sass_markdown", "sass_view"]
+__all__ = ["listing_data", "sass_data", "sass_listing", "sass_markdown", "sass_view"]
 
 _NONE = "–"
 _BANK_NOTE = (
     "* modelled: cycles lost to register-bank conflicts per iteration (rule measured on sm_90)"
 )
+_CONTROL_LEGEND = (
+    "control word: scoreboards it waits for : W, that its result sets : R, that its reads\n"
+    "set : S stay or Y yield : cycles to the warp's next instruction : operands kept (reuse)"
+)
+_LOOP_LEGEND = "| stands inside a loop, > in the hot loop; a loop ends before its second address"
 _NAMED_MOVES = ("MOV", "UMOV", "CS2R")
 # Columns of a loop's table, those of a GEMM in the order of its data's way, with what is left out
 # first where there is little room. One that no loop of the kernel fills is left out, except FFMA's.
@@ -216,25 +221,76 @@ def sass_data(reports: Sequence[SassReport]) -> list[dict[str, Any]]:
     return [asdict(report) for report in reports]
 
 
-def sass_listing(kernel: SassKernel, *, control: bool = False) -> Text:
-    """A kernel's instructions, an address a line.
+def sass_listing(listing: KernelListing, *, control: bool = False) -> Text:
+    """A kernel's instructions, an address a line, without the padding behind its end.
 
     Parameters
     ----------
-    kernel
-        Its machine code with nvdisasm's text.
+    listing
+        The kernel.
     control
         Whether each line begins with the control word: wait mask, write and read scoreboard, stay
         or yield, stall, reuse.
     """
-    text = Text(f"{kernel.name}  {kernel.arch}\n")
-    line = None
-    for instruction in kernel.instructions:
-        if instruction.line is not None and instruction.line != line:
-            line = instruction.line
-            text.append(f"// {line}\n", style="dim")
-        if control:
-            text.append(f"{instruction.control}  ", style="magenta")
-        text.append(f"{instruction.address:#06x}  ", style="dim")
-        text.append(f"{instruction.text or instruction.mnemonic}\n")
+    text = Text(no_wrap=True, overflow="ignore")
+    text.append(listing.kernel, style="bold cyan").append(f"  {listing.arch}\n")
+    legend = [_CONTROL_LEGEND] if control else []
+    legend += [_LOOP_LEGEND] if listing.loops else ["this kernel has no loop"]
+    text.append("".join(f"{line}\n" for line in legend), style="dim")
+    margin = max((loop.depth for loop in listing.loops), default=0)
+    before: ListedInstruction | None = None
+    for item in listing.instructions:
+        if not item.is_padding:
+            _append_heads(text, listing, item, before)
+            _append_instruction(text, item, margin, control)
+            before = item
     return text
+
+
+def _append_heads(
+    text: Text, listing: KernelListing, item: ListedInstruction, before: ListedInstruction | None
+) -> None:
+    """What stands above an instruction where it changes: its loop, its source line, its label."""
+    if item.loop is not None and (before is None or before.loop != item.loop):
+        loop = listing.loops[item.loop]
+        hot = ", hot" if item.is_hot else ""
+        begins = "" if item.instruction.address == loop.start else ", continued"
+        where = f"{loop.start:#06x}-{loop.end:#06x}"
+        about = f"loop {loop.index}, {where}{hot}{begins}: {loop.instructions} instructions"
+        text.append(f"// {about}\n", style="bold")
+    line = item.instruction.line
+    if line is not None and (before is None or before.instruction.line != line):
+        source = f"   {item.source.strip()}" if item.source else ""
+        text.append(f"// {line}{source}\n", style="dim")
+    if item.label:
+        text.append(f"{item.label}:\n", style="bold")
+
+
+def _append_instruction(text: Text, item: ListedInstruction, margin: int, control: bool) -> None:
+    bars = "|" * item.depth
+    text.append(f"{bars[:-1]}>" if item.is_hot else bars, style="green" if item.is_hot else "dim")
+    text.append(" " * (margin - item.depth + 1))
+    if control:
+        text.append(f"{item.instruction.control}  ", style="magenta")
+    text.append(f"{item.instruction.address:#06x}  ", style="dim")
+    text.append(f"{item.instruction.text or item.instruction.mnemonic}\n")
+
+
+def listing_data(listing: KernelListing) -> list[dict[str, Any]]:
+    """The instructions as plain data, an object an instruction, padding included."""
+    return [
+        {
+            "kernel": listing.kernel,
+            "arch": listing.arch,
+            "address": item.instruction.address,
+            "text": item.instruction.text or item.instruction.mnemonic,
+            "control": str(item.instruction.control),
+            "line": None if item.instruction.line is None else str(item.instruction.line),
+            "label": item.label or None,
+            "loop": item.loop,
+            "hot": item.is_hot,
+            "source": item.source,
+            "padding": item.is_padding,
+        }
+        for item in listing.instructions
+    ]
