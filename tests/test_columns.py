@@ -92,6 +92,7 @@ def test_what_has_no_column_is_named_for_each_loop() -> None:
 
 def test_the_table_of_builds_says_its_units() -> None:
     """Memory is in bytes, and the whole table fits into 80 columns."""
-    text = printed(builds_table([build("ex8", "sm_90")]), 80)
+    made = build("ex8", "sm_90")
+    text = printed(builds_table([(made, kernel) for kernel in made.kernels]), 80)
     assert "in bytes" in text
     assert "…" not in text

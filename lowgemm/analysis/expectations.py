@@ -53,6 +53,7 @@ __all__ = [
     "allows_unknown",
     "figure",
     "judge",
+    "parse_clauses",
     "parse_expectation",
     "parse_expectations",
     "read_expectations",
@@ -113,6 +114,10 @@ _MARKS = "/*!<#-+@\\ \t\f\v"
 # Names of one operation: sm_70 to sm_89 say RED what later architectures say REDG.
 _SAME = (("RED", "REDG"),)
 _WIDTHS = (8, 16, 32, 64, 128)
+_WIDTHS_ALONE = (
+    "only loads, stores and copies are told apart, by bits: shapes, types and other modifiers "
+    "(HMMA.16816, LDSM.x4) are not"
+)
 _HOW = "write a path, a comparison and a number, as in hot_loop.LDS.128 == 4"
 
 
@@ -207,6 +212,24 @@ def parse_expectation(text: str) -> Expectation:
     return Expectation(path, comparison, value, chosen, kernel.strip() if kernel else None)
 
 
+def parse_clauses(text: str) -> tuple[Expectation, ...]:
+    """Read expectations with ``;`` between them; a kernel's name holds until the next.
+
+    Raises
+    ------
+    ExpectationError
+        One of them is none; see :func:`parse_expectation`.
+    """
+    if not isinstance(text, str):
+        return (parse_expectation(text),)  # which says what it is
+    found: list[Expectation] = []
+    for clause in [part for part in text.split(";") if part.strip()] or [text]:
+        item = parse_expectation(clause)
+        kernel = item.kernel or (found[-1].kernel if found else None)
+        found.append(replace(item, kernel=kernel))
+    return tuple(found)
+
+
 def _number(number: str, text: str) -> float:
     value = float(number) if _NUMBER.fullmatch(number) else math.nan
     if not math.isfinite(value):
@@ -237,7 +260,7 @@ def read_path(path: str) -> PathParts:
         raise ExpectationError(
             f"{path!r} is no path",
             "write a figure (registers), or an instruction of a kernel (mix.LDG.128) or a loop "
-            "(hot_loop.LDS.128, loops[0].FFMA)",
+            f"(hot_loop.LDS.128, loops[0].FFMA); {_WIDTHS_ALONE}",
         )
     scope, index, _, name, width = match.groups()
     loop = None if scope is None else HOT_LOOP if index is None else int(index)
@@ -250,9 +273,10 @@ def read_path(path: str) -> PathParts:
     if width is None:
         return PathParts(loop, name, is_mnemonic=True)
     if not known[name] or int(width) not in _WIDTHS:
-        there = ", ".join(map(str, _WIDTHS)) if known[name] else "none"
+        there = ", ".join(map(str, _WIDTHS))
         raise ExpectationError(
-            f"{path!r}: {name} has no width of {width} bits", f"its widths: {there}"
+            f"{path!r}: {name} has no width of {width} bits",
+            f"its widths: {there}" if known[name] else f"write {name} alone; {_WIDTHS_ALONE}",
         )
     return PathParts(loop, name, is_mnemonic=True, width_bits=int(width))
 
@@ -347,15 +371,13 @@ def _of_part(said: str, rest: str, origin: SourceLine) -> Iterator[Expectation]:
     body = _BODY.fullmatch(rest)
     if body is None:
         raise _unread(origin, said)
-    kernel = body[1].strip() if body[1] else None
-    texts = [text for text in body[2].split(";") if text.strip()]
-    if not texts:
+    if not body[2].strip("; \t"):
         raise _unread(origin, said, "write what is expected on the same line")
-    for text in texts:
-        try:
-            yield replace(parse_expectation(text), kernel=kernel, origin=origin)
-        except ExpectationError as error:
-            raise ExpectationError(f"{origin}: {error.what}", error.remedy) from error
+    try:
+        for item in parse_clauses(rest):
+            yield replace(item, origin=origin)
+    except ExpectationError as error:
+        raise ExpectationError(f"{origin}: {error.what}", error.remedy) from error
 
 
 def _unread(

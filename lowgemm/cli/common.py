@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from lowgemm.studies.ladder import Progress
+
+T = TypeVar("T")
 
 __all__ = [
     "ARCHS_WITHOUT_GPU",
@@ -32,7 +34,9 @@ __all__ = [
     "Json",
     "Log",
     "Markdown",
+    "Nvrtc",
     "OneSize",
+    "Only",
     "Options",
     "Output",
     "PtxFile",
@@ -42,6 +46,7 @@ __all__ = [
     "Seconds",
     "Sizes",
     "app",
+    "chosen",
     "compiler_arguments",
     "console",
     "default_archs",
@@ -66,7 +71,12 @@ ARCHS_WITHOUT_GPU = ("sm_80", "sm_90", "sm_120")
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Archs = Annotated[
     list[str] | None,
-    typer.Option("--arch", "-a", help="An architecture (sm_90); may be given several times."),
+    typer.Option(
+        "--arch",
+        "-a",
+        help="An architecture, such as sm_90. Repeatable. Default: the GPU's own; without a GPU "
+        "sm_80, sm_90 and sm_120.",
+    ),
 ]
 RungNames = Annotated[
     list[str] | None, typer.Argument(help="Rungs, from ex3 to two_ideas. Default: all.")
@@ -89,6 +99,14 @@ Instances = Annotated[
 ]
 Options = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="A further option for NVRTC.")
+]
+Only = Annotated[str | None, typer.Option("--only", help="Only kernels with this in their name.")]
+Nvrtc = Annotated[
+    str | None,
+    typer.Option(
+        help="Compile with this release of NVRTC (12.9); one that is not installed is fetched with "
+        "pip, once."
+    ),
 ]
 CubinFile = Annotated[Path | None, typer.Option(help="Write the cubin here (one architecture).")]
 PtxFile = Annotated[Path | None, typer.Option(help="Write the PTX here (one architecture).")]
@@ -170,6 +188,27 @@ def default_archs() -> list[str]:
         return list(ARCHS_WITHOUT_GPU)
     with Gpu() as gpu:
         return [str(gpu.architecture)]
+
+
+def chosen(items: Sequence[T], only: str | None, *names: Callable[[T], str]) -> list[T]:
+    """The items with a text in one of their names; without a text all of them.
+
+    Raises
+    ------
+    KernelNotFoundError
+        None of them has it; the error lists them by the first name.
+    """
+    from lowgemm.errors import KernelNotFoundError
+
+    found = [i for i in items if only is None or any(only in name(i) for name in names)]
+    if items and not found:
+        available = tuple(dict.fromkeys(names[0](item) for item in items))
+        raise KernelNotFoundError(
+            f"no kernel has {only!r} in its name",
+            f"there is {', '.join(available)}",
+            available=available,
+        )
+    return found
 
 
 class CompilerArguments(TypedDict):

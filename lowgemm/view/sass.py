@@ -11,9 +11,19 @@ from rich.text import Text
 
 from lowgemm.analysis import LoopReport, SassReport
 from lowgemm.analysis.listing import KernelListing, ListedInstruction
+from lowgemm.analysis.tracks import KernelTrack
 from lowgemm.view.columns import WHOLE, Column, fitted_table, markdown_table
+from lowgemm.view.difference import NAMED_MOVES
+from lowgemm.view.tracks import kernel_track_parts
 
-__all__ = ["listing_data", "sass_data", "sass_listing", "sass_markdown", "sass_view"]
+__all__ = [
+    "compared_view",
+    "listing_data",
+    "sass_data",
+    "sass_listing",
+    "sass_markdown",
+    "sass_view",
+]
 
 _NONE = "–"
 _BANK_NOTE = (
@@ -24,7 +34,6 @@ _CONTROL_LEGEND = (
     "set : S stay or Y yield : cycles to the warp's next instruction : operands kept (reuse)"
 )
 _LOOP_LEGEND = "| stands inside a loop, > in the hot loop; a loop ends before its second address"
-_NAMED_MOVES = ("MOV", "UMOV", "CS2R")
 # Columns of a loop's table, those of a GEMM in the order of its data's way, with what is left out
 # first where there is little room. One that no loop of the kernel fills is left out, except FFMA's.
 _GROUPS = {
@@ -98,7 +107,7 @@ def _mix(mix: Mapping[str, int], moves: Mapping[str, int] | None = None, most: i
 
 def _moves(moves: Mapping[str, int] | None, name: str) -> str:
     count = (moves or {}).get(name)
-    if not count or name in _NAMED_MOVES:
+    if not count or name in NAMED_MOVES:
         return ""
     return f" ({count} {'move' if count == 1 else 'moves'})"
 
@@ -185,6 +194,23 @@ def _loop_table(report: SassReport, width: int) -> RenderableType:
         remark=lambda loop: _told_others(report, loop),
         empty=_NONE,
     )
+
+
+def compared_view(kernels: Sequence[KernelTrack], width: int = WHOLE) -> RenderableType:
+    """A table a kernel and loop, an architecture a column.
+
+    Parameters
+    ----------
+    kernels
+        The kernels.
+    width
+        Characters a line.
+    """
+    parts: list[RenderableType] = []
+    for kernel in kernels:
+        tables = kernel_track_parts(kernel, "", kernel.archs, width, every=True)
+        parts += [Text(kernel.kernel, style="bold cyan"), *tables, Text()]
+    return Group(*parts)
 
 
 def sass_markdown(reports: Sequence[SassReport]) -> str:

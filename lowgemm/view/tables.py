@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lowgemm.compiler import Build
+from lowgemm.compiler import Build, CompiledKernel
 from lowgemm.studies.doctor import Finding
 from lowgemm.view.columns import plain_table
 
@@ -33,22 +33,21 @@ def doctor_view(findings: Sequence[Finding]) -> RenderableType:
     return Group(table, Text("\n".join(missing))) if missing else table
 
 
-def builds_table(builds: Sequence[Build]) -> RenderableType:
-    """Kernels and their resources, one line a kernel and architecture."""
+def builds_table(rows: Sequence[tuple[Build, CompiledKernel]]) -> RenderableType:
+    """Kernels and their resources, a line each."""
     table = plain_table()
     table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("arch")
     for name in ("regs", "shared", "stack", "spill st", "spill ld", "barriers"):
         table.add_column(name, justify="right")
-    for build in builds:
-        for kernel in build.kernels:
-            r = kernel.resources
-            table.add_row(
-                kernel.display_name,
-                str(build.arch),
-                *(str(r.registers), str(r.shared_bytes), str(r.stack_bytes)),
-                *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
-            )
+    for build, kernel in rows:
+        r = kernel.resources
+        table.add_row(
+            kernel.display_name,
+            str(build.arch),
+            *(str(r.registers), str(r.shared_bytes), str(r.stack_bytes)),
+            *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
+        )
     return Group(table, Text("shared memory, stack, spill stores and spill loads in bytes"))
 
 
