@@ -179,7 +179,7 @@ def _compare_loops(before: LoopReport | None, after: LoopReport | None) -> LoopD
     unit = _unit(old, new)
     rates: tuple[Change, ...] = ()
     if unit and old[unit] != new[unit]:
-        rates = _mix_changes(per_thousand(old, unit), per_thousand(new, unit))
+        rates = _mix_changes(_tenths(per_thousand(old, unit)), _tenths(per_thousand(new, unit)))
     return LoopDifference(before, after, figures, _mix_changes(old, new), unit, rates)
 
 
@@ -192,9 +192,13 @@ def _unit(before: Mapping[str, int], after: Mapping[str, int]) -> str:
 
 
 def per_thousand(mix: Mapping[str, int], unit: str) -> dict[str, float]:
-    """How often each instruction occurs by 1000 of one of them, to a tenth; empty without it."""
+    """How often each instruction occurs by 1000 of one of them; empty without it."""
     count = mix.get(unit, 0)
-    return {name: round(1000 * n / count, 1) for name, n in mix.items()} if count else {}
+    return {name: 1000 * n / count for name, n in mix.items()} if count else {}
+
+
+def _tenths(rates: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(rate, 1) for name, rate in rates.items()}
 
 
 def _changes(

@@ -138,6 +138,7 @@ def _columns(report: SassReport) -> list[Column[LoopReport]]:
         Column("FFMA share", lambda loop: f"{100 * loop.ffma_share:.1f} %", rank=1),
         *([Column("bank cycles*", _bank_cycles, rank=9)] if has_banks else []),
         Column("live", lambda loop: _number(loop.registers_live), rank=10),
+        Column("moves", lambda loop: str(loop.moves or _NONE), rank=11),
     ]
 
 
