@@ -41,7 +41,7 @@ from lowgemm.analysis.sass import LoopReport, SassReport
 from lowgemm.binary.instruction import SourceLine
 from lowgemm.errors import ExpectationError, SourceNotFoundError, UnknownArchitectureError
 from lowgemm.hardware import Architecture
-from lowgemm.isa import Access, Opcode, Space, lookup
+from lowgemm.isa import known_opcodes
 
 __all__ = [
     "HOT_LOOP",
@@ -294,18 +294,7 @@ def _no_such(path: str, name: str, figures: Sequence[str]) -> ExpectationError:
 @lru_cache(maxsize=1)
 def _mnemonics() -> dict[str, bool]:
     """Every operation of every architecture, and whether its width is part of its count."""
-    operations = (
-        lookup(code | form << 9, major)
-        for major in range(7, 13)
-        for form in range(8)
-        for code in range(512)
-    )
-    return {known.name: _is_sized(known) for known in operations if known is not None}
-
-
-def _is_sized(opcode: Opcode) -> bool:
-    sized = opcode.access in (Access.LOAD, Access.STORE, Access.COPY)
-    return sized and opcode.space is not Space.CONSTANT and opcode.name != "LDSM"
+    return {known.name: known.is_sized for known in known_opcodes()}
 
 
 def parse_expectations(text: str, file: str = "") -> tuple[Expectation, ...]:
