@@ -18,6 +18,7 @@ from lowgemm.hardware import Architecture
 from lowgemm.isa import Access, ControlWord, Pipe
 
 _REGISTER = re.compile(r"(?<![A-Za-z_\d])(UR|R)(\d+)")
+_PREDICATE = re.compile(r"(?<![\w.!])!?U?P\d(?!\w)")
 _TEXT_WIDTHS = {"256": 256, "128": 128, "64": 64, "U16": 16, "S16": 16, "U8": 8, "S8": 8}
 
 
@@ -31,7 +32,7 @@ def body(instruction: Instruction) -> tuple[str, str]:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", ALL)
 def test_the_bytes_say_what_nvdisasm_says(name: str, arch: str) -> None:
-    """Mnemonic, width, guard, reuse flags and registers agree for every instruction."""
+    """Mnemonic, width, guard, reuse flags, registers and predicates agree for every instruction."""
     for kernel in kernels(name, arch):
         assert_text(kernel)
 
@@ -56,6 +57,7 @@ def assert_text(kernel: SassKernel) -> None:
         assert i.guard == number + (8 if guard and guard[1] else 0), where
         assert_width(i, mnemonic, where)
         assert_registers(i, operands, kernel.arch, where)
+        assert_predicates(i, operands, where)
 
 
 def assert_reuse(i: Instruction, where: object) -> None:
@@ -88,6 +90,12 @@ def assert_registers(i: Instruction, operands: str, arch: Architecture, where: o
         assert all(register.startswith("UR") for register in hidden) and len(hidden) <= 1, where
         mine -= hidden
     assert text == mine, where
+
+
+def assert_predicates(i: Instruction, operands: str, where: object) -> None:
+    text = Counter(_PREDICATE.findall(operands))
+    # P2R and R2P say PR for all of them.
+    assert text == Counter(str(p) for p in i.predicates if p.slot != "z"), where
 
 
 def has_descriptor(i: Instruction) -> bool:

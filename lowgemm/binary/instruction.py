@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lowgemm.errors import CubinError, EncodingError
 from lowgemm.hardware import Architecture
-from lowgemm.isa import Access, ControlWord, Form, Opcode, Pipe, lookup
+from lowgemm.isa import Access, ControlWord, Form, Opcode, Pipe, Predicate, lookup
 
 __all__ = ["INSTRUCTION_BYTES", "Instruction", "Register", "SourceLine", "decode"]
 
@@ -66,7 +66,8 @@ class Instruction:
 
     ``low`` and ``high`` are its bits 0-63 and 64-127. ``opcode`` is None for an operation that
     :mod:`lowgemm.isa` does not know. ``registers`` are the operands in general and uniform
-    registers that hold something (not RZ). ``width_bits`` is that of a load, store or asynchronous
+    registers that hold something (not RZ), ``predicates`` those in predicates but PT, without the
+    guard. ``width_bits`` is that of a load, store or asynchronous
     copy; ``target`` the address of a relative branch or call. ``text``, ``line`` and
     ``live_registers`` come from nvdisasm and may be missing.
     """
@@ -77,6 +78,7 @@ class Instruction:
     opcode: Opcode | None
     control: ControlWord
     registers: tuple[Register, ...]
+    predicates: tuple[Predicate, ...] = ()
     width_bits: int | None = None
     target: int | None = None
     text: str = ""
@@ -189,6 +191,7 @@ def _instructions(code: bytes, arch: Architecture) -> Iterator[Instruction]:
             opcode=opcode,
             control=control,
             registers=tuple(_registers(low, high, opcode, control, arch)),
+            predicates=tuple(opcode.predicates_in(low | high << 64)) if opcode else (),
             width_bits=_width(low, high, opcode, arch),
             target=_target(address, low, high, opcode, arch),
         )

@@ -1,7 +1,7 @@
 """What an opcode is and what a control word says: one record each, used by everything after."""
 
 from lowgemm.isa.control import ControlWord
-from lowgemm.isa.opcode import Access, Form, Opcode, Operand, Pipe, Space
+from lowgemm.isa.opcode import Access, Form, Opcode, Operand, Pipe, Predicate, Space
 from lowgemm.isa.opcodes import known_opcodes, lookup
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Opcode",
     "Operand",
     "Pipe",
+    "Predicate",
     "Space",
     "known_opcodes",
     "lookup",

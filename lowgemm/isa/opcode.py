@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from functools import cache
 
-__all__ = ["Access", "Form", "Opcode", "Operand", "Pipe", "Space"]
+__all__ = ["Access", "Form", "Opcode", "Operand", "Pipe", "Predicate", "Space"]
 
 
 class Pipe(StrEnum):
@@ -73,7 +73,17 @@ _REGISTERS = {"a": 24, "b": 32, "c": 64, "d": 16, "e": 40, "f": 48, "g": 52, "h"
 _BEHIND = {"i": "c", "j": "e", "k": "a"}
 #: A register whose bits stand in two places: where, and how many.
 _SPLIT = {"l": ((60, 3), (73, 5))}
-_PREDICATES = "pqrstuvwxyz"
+#: The first bit of each predicate operand; one that is read has its negation in the fourth bit.
+_PREDICATES = {
+    "o": 68, "p": 81, "q": 84, "r": 87, "s": 77, "t": 68, "u": 66, "v": 69, "w": 64, "x": 87,
+    "y": 24,
+}  # fmt: skip
+#: Predicates whose bits are inverted: zero stands for PT.
+_INVERTED = "wx"
+#: All predicates at once: P2R and R2P.
+_EVERY_PREDICATE = "z"
+_PT = 7
+_REGISTER_SLOTS = frozenset((*_REGISTERS, *_BEHIND, *_SPLIT))
 _UNIFORM_BIT = 91
 _REGISTER_BITS = 8
 _UNIFORM_REGISTER_BITS_BEFORE_SM100 = 6
@@ -90,12 +100,26 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Predicate:
+    """A predicate operand: its slot (``o`` to ``z``), and whether it is read negated or written."""
+
+    slot: str
+    number: int
+    uniform: bool = False
+    negated: bool = False
+    written: bool = False
+
+    def __str__(self) -> str:
+        return f"{'!' if self.negated else ''}{'UP' if self.uniform else 'P'}{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class Opcode:
     """One operation.
 
     ``name`` is the mnemonic without modifiers. ``operands`` is what it writes and, behind ``=``,
     what it reads, one letter a slot: ``d`` the destination, ``a``, ``b``, ``c`` the sources, ``e``
-    to ``m`` what few operations have, ``p`` to ``z`` predicates; capitals stand for uniform ones.
+    to ``m`` what few operations have, ``o`` to ``z`` predicates; capitals stand for uniform ones.
     Slots ``b`` and ``c`` move with the :class:`Form`. ``uniform`` are the operands where bit 91
     says that there is a uniform register, of an operation whose slots do not move; ``forms`` those
     of single forms that follow no rule. ``only_if`` names slots that are there only if bits are set
@@ -132,7 +156,7 @@ class Opcode:
         """
         uniform_bits = _REGISTER_BITS if wide else _UNIFORM_REGISTER_BITS_BEFORE_SM100
         for place in self._places(bits):
-            if place.slot in _PREDICATES or not _is_there(self.only_if.get(place.slot, ()), bits):
+            if place.at not in _REGISTER_SLOTS:
                 continue
             zero = (1 << (uniform_bits if place.uniform else _REGISTER_BITS)) - 1
             number = _number(place.at, bits) & zero
@@ -141,7 +165,26 @@ class Opcode:
             if number != zero:
                 yield Operand(place.slot, number, place.uniform, place.written)
 
-    def _places(self, bits: int) -> tuple[_Place, ...]:
+    def predicates_in(self, bits: int) -> Iterator[Predicate]:
+        """The predicates that an instruction reads and writes beside its guard, without PT."""
+        for place in self._places(bits):
+            if place.at == _EVERY_PREDICATE:
+                for number in range(_PT):
+                    yield Predicate(place.slot, number, place.uniform, written=place.written)
+            elif place.at in _PREDICATES:
+                at = _PREDICATES[place.at]
+                number = bits >> at & 7 ^ (7 if place.at in _INVERTED else 0)
+                negated = not place.written and bool(bits >> (at + 3) & 1)
+                if number != _PT:
+                    yield Predicate(place.slot, number, place.uniform, negated, place.written)
+
+    def _places(self, bits: int) -> Iterator[_Place]:
+        """The slots that the instruction has."""
+        for place in self._layout(bits):
+            if _is_there(self.only_if.get(place.slot, ()), bits):
+                yield place
+
+    def _layout(self, bits: int) -> tuple[_Place, ...]:
         form = Form(value) if (value := bits >> 9 & 7) else None
         has_uniform = bool(bits >> _UNIFORM_BIT & 1)
         if form is None:

@@ -70,7 +70,7 @@ _GENERAL: dict[int, Opcode] = {
     **_alu(Pipe.ALU, "dp=abc", VABSDIFF=0x014, VABSDIFF4=0x015),
     **_alu(Pipe.ALU, "d=abc", PRMT=0x016, SHF=0x019, I2IP=0x039, F2IP=0x043),
     **_alu(Pipe.ALU, "d=ab", SGXT=0x01A, BMSK=0x01B),
-    0x01C: Opcode("PLOP3", Pipe.ALU, "pq=rstT", only_if={"t": (~67,), "T": (67,)}),
+    0x01C: Opcode("PLOP3", Pipe.ALU, "pq=rstO", only_if={"t": (~67,), "o": (67,)}),
     0x01D: Opcode("PLOP3", Pipe.ALU, "pq=rbt"),  # the signs of one, two and three registers
     0x01E: Opcode("PLOP3", Pipe.ALU, "pq=rbc"),
     0x01F: Opcode("PLOP3", Pipe.ALU, "pq=abc"),
@@ -205,9 +205,9 @@ _UNIFORM: dict[int, Opcode] = {
 }
 
 _CONTROL: dict[int, Opcode] = {
-    **_fixed(Pipe.CONTROL, "=", "=", NOP=0x118, YIELD=0x146, ERRBAR=0x1AB, LDGDEPBAR=0x1AF),
+    **_fixed(Pipe.CONTROL, "=", "=", NOP=0x118, ERRBAR=0x1AB, LDGDEPBAR=0x1AF),
     **_fixed(Pipe.CONTROL, "=r", "=r", BSYNC=0x141, BREAK=0x142, BSSY=0x145, EXIT=0x14D),
-    **_fixed(Pipe.CONTROL, "=r", "=r", ENDCOLLECTIVE=0x11B, PMTRIG=0x001, KILL=0x15B),
+    **_fixed(Pipe.CONTROL, "=r", "=r", ENDCOLLECTIVE=0x11B, PMTRIG=0x001, KILL=0x15B, YIELD=0x146),
     **_fixed(Pipe.CONTROL, "=", "=", BPT=0x15C, RTT=0x14F, PREEXIT=0x02D, ACQBULK=0x02E),
     **_fixed(Pipe.CONTROL, "=", "=", FENCE=0x1C6, ACQSHMINIT=0x077),
     **_fixed(Pipe.CONTROL, "=", "=B", DEPBAR=0x11A),
@@ -218,10 +218,10 @@ _CONTROL: dict[int, Opcode] = {
         forms={Form.Ri: "=br", Form.ir: "=br", Form.cr: "=r"},
         only_if={"r": (78,)},  # a reduction over the threads that wait
     ),
-    0x147: Opcode("BRA", Pipe.CONTROL, "=r", uniform="=Ar", forms={Form.Ri: "=yr"}),
-    0x14A: Opcode("JMP", Pipe.CONTROL, "=r", uniform="=Ar", forms={Form.Ri: "=yr", Form.Rc: "=yr"}),
+    0x147: Opcode("BRA", Pipe.CONTROL, "=r", uniform="=Ar", forms={Form.Ri: "=Yr"}),
+    0x14A: Opcode("JMP", Pipe.CONTROL, "=r", uniform="=Ar", forms={Form.Ri: "=Yr", Form.Rc: "=Yr"}),
     **_alu(Pipe.CONTROL, "=br", NANOSLEEP=0x15D),
-    **_fixed(Pipe.CONTROL, "dp=", "dp=", B2R=0x11C),
+    0x11C: Opcode("B2R", Pipe.CONTROL, "dp=", only_if={"p": (78,)}),
     **_fixed(Pipe.CONTROL, "d=", "d=", S2R=0x119),
     0x149: Opcode("BRX", Pipe.CONTROL, "=ar", "a", uniform="=Ar"),
     0x14C: Opcode("JMX", Pipe.CONTROL, "=ar", "a", uniform="=Ar"),
@@ -491,6 +491,7 @@ _SINCE: dict[int, dict[int, Opcode]] = {
     },
     12: {
         0x017: Opcode("IMNMX", Pipe.ALU, "dpq=abrs"),
+        0x048: Opcode("VIMNMX", Pipe.ALU, "d=abr"),
         0x049: Opcode("UVIADD", Pipe.UNIFORM, "D=AB"),
         0x04A: Opcode("UVIMNMX", Pipe.UNIFORM, "D=ABR"),
         0x1B3: _with_offset(_QUERIES[0x1B3]),
