@@ -1,4 +1,4 @@
-"""The cubins that the tests of machine code read: every rung and thirty other files."""
+"""The cubins that the tests of machine code read: every rung and thirty-two other files."""
 
 from __future__ import annotations
 
