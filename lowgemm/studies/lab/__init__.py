@@ -14,6 +14,7 @@ from lowgemm.studies.lab.experiment import (
     Variant,
 )
 from lowgemm.studies.lab.run import compile_variants, run_experiment
+from lowgemm.studies.lab.warp_tile import WarpTile
 
 __all__ = [
     "EXPERIMENTS",
@@ -30,7 +31,10 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(),)
+EXPERIMENTS: tuple[Experiment, ...] = (
+    BankConflicts(),
+    WarpTile(),
+)
 
 
 def find_experiment(name: str) -> Experiment:
