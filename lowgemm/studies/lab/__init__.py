@@ -13,6 +13,7 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.outer_product import OuterProduct
 from lowgemm.studies.lab.run import compile_variants, run_experiment
 from lowgemm.studies.lab.warp_tile import WarpTile
 
@@ -34,6 +35,7 @@ __all__ = [
 EXPERIMENTS: tuple[Experiment, ...] = (
     BankConflicts(),
     WarpTile(),
+    OuterProduct(),
 )
 
 
