@@ -15,6 +15,7 @@ from lowgemm.studies.lab.experiment import (
 )
 from lowgemm.studies.lab.outer_product import OuterProduct
 from lowgemm.studies.lab.run import compile_variants, run_experiment
+from lowgemm.studies.lab.shared_vectors import SharedVectors
 from lowgemm.studies.lab.warp_tile import WarpTile
 
 __all__ = [
@@ -36,6 +37,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     BankConflicts(),
     WarpTile(),
     OuterProduct(),
+    SharedVectors(),
 )
 
 
