@@ -13,6 +13,7 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.global_vectors import GlobalVectors
 from lowgemm.studies.lab.outer_product import OuterProduct
 from lowgemm.studies.lab.run import compile_variants, run_experiment
 from lowgemm.studies.lab.shared_vectors import SharedVectors
@@ -38,6 +39,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     WarpTile(),
     OuterProduct(),
     SharedVectors(),
+    GlobalVectors(),
 )
 
 
