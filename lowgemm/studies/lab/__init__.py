@@ -15,6 +15,7 @@ from lowgemm.studies.lab.experiment import (
 )
 from lowgemm.studies.lab.gemv import Gemv
 from lowgemm.studies.lab.run import compile_variants, run_experiment
+from lowgemm.studies.lab.shared_a_batch import SharedABatch
 
 __all__ = [
     "EXPERIMENTS",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Gemv())
+EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Gemv(), SharedABatch())
 
 
 def find_experiment(name: str) -> Experiment:
