@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lowgemm.errors import UnknownExperimentError
+from lowgemm.studies.lab.bank_camping import BankCamping
 from lowgemm.studies.lab.bank_conflicts import BankConflicts
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Gemv(), SharedABatch())
+EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Gemv(), SharedABatch(), BankCamping())
 
 
 def find_experiment(name: str) -> Experiment:
