@@ -5,6 +5,7 @@ from __future__ import annotations
 from lowgemm.errors import UnknownExperimentError
 from lowgemm.studies.lab.bank_camping import BankCamping
 from lowgemm.studies.lab.bank_conflicts import BankConflicts
+from lowgemm.studies.lab.energy import Energy
 from lowgemm.studies.lab.experiment import (
     Experiment,
     LabResult,
@@ -33,7 +34,13 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Gemv(), SharedABatch(), BankCamping())
+EXPERIMENTS: tuple[Experiment, ...] = (
+    BankConflicts(),
+    Gemv(),
+    SharedABatch(),
+    Energy(),
+    BankCamping(),
+)
 
 
 def find_experiment(name: str) -> Experiment:
