@@ -1,4 +1,4 @@
-"""Timing: it takes callables and knows no kernel."""
+"""Timing and power: it takes callables and knows no kernel."""
 
 from lowgemm.measure.power import PowerMeter, PowerRun, measure_power, power_of
 from lowgemm.measure.statistics import Timing, differs, relative_uncertainty, summarise
