@@ -45,6 +45,7 @@ __all__ = [
     "UnknownExperimentError",
     "UnknownGpuError",
     "UnknownRungError",
+    "UnmeasurableError",
     "VerificationError",
 ]
 
@@ -257,6 +258,10 @@ class VerificationError(LowgemmError):
 
 class MeasurementError(LowgemmError):
     """A measurement could not be made, or was asked for in a way that means nothing."""
+
+
+class UnmeasurableError(MeasurementError):
+    """The machine does not tell what the measurement needs."""
 
 
 class OutputError(LowgemmError):

@@ -10,13 +10,13 @@ from typing import Any
 from lowgemm.device import Gpu
 from lowgemm.device.capture import captured_kernels
 from lowgemm.device.stream import DeviceStream
-from lowgemm.errors import DriverError, MeasurementError, ToolNotFoundError
+from lowgemm.errors import ArrayLayoutError, DriverError, MeasurementError, ToolNotFoundError
 from lowgemm.gemm import GemmProblem
 from lowgemm.runtime import Array
 
-__all__ = ["CublasSgemm", "PeerIdentity", "find_cublas"]
+__all__ = ["CublasSgemm", "CublasSgemv", "PeerIdentity", "find_cublas"]
 
-_NO_TRANSPOSE = 0
+_NO_TRANSPOSE, _TRANSPOSE = 0, 1
 # CUBLAS_DEFAULT_MATH: FP32 on CUDA cores unless the environment asks for TF32.
 _DEFAULT_MATH = 0
 _TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"
@@ -31,8 +31,8 @@ class PeerIdentity:
     kernels: tuple[str, ...]
 
 
-class CublasSgemm:
-    """cuBLAS's SGEMM in FP32, TF32 off, on row-major matrices.
+class _Cublas:
+    """A handle of cuBLAS on a stream, FP32, TF32 off.
 
     Parameters
     ----------
@@ -75,20 +75,6 @@ class CublasSgemm:
         # 130100 is 13.1.0, or 1301 hundred: major * 10000 + minor * 100 + patch since CUDA 11.
         return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
 
-    def prepare(self, problem: GemmProblem, a: Array, b: Array, c: Array) -> _Call:
-        """A call of C = A B on flat buffers, arguments converted once."""
-        p = problem
-        # Column-major, the row-major C is C^T = B^T A^T.
-        arguments = (
-            self._handle,
-            *(_NO_TRANSPOSE, _NO_TRANSPOSE, p.n, p.m, p.k),
-            ctypes.byref(self._one),
-            *(ctypes.c_void_p(b.pointer), p.ldb, ctypes.c_void_p(a.pointer), p.lda),
-            ctypes.byref(self._zero),
-            *(ctypes.c_void_p(c.pointer), p.ldc),
-        )
-        return _Call(self, arguments, (a, b, c))
-
     def identify(self, call: _Call) -> PeerIdentity:
         """Name the kernels that cuBLAS chose for a call."""
         call()  # The first call of a size loads its kernels, which a capture would record.
@@ -113,19 +99,74 @@ class CublasSgemm:
             )
 
 
+class CublasSgemm(_Cublas):
+    """cuBLAS's SGEMM in FP32, TF32 off, on row-major matrices."""
+
+    def prepare(self, problem: GemmProblem, a: Array, b: Array, c: Array) -> _Call:
+        """A call of C = A B on flat buffers, arguments converted once."""
+        p = problem
+        # Column-major, the row-major C is C^T = B^T A^T.
+        arguments = (
+            self._handle,
+            *(_NO_TRANSPOSE, _NO_TRANSPOSE, p.n, p.m, p.k),
+            ctypes.byref(self._one),
+            *(ctypes.c_void_p(b.pointer), p.ldb, ctypes.c_void_p(a.pointer), p.lda),
+            ctypes.byref(self._zero),
+            *(ctypes.c_void_p(c.pointer), p.ldc),
+        )
+        return _Call(self, "cublasSgemm_v2", arguments, (a, b, c))
+
+
+class CublasSgemv(_Cublas):
+    """cuBLAS's SGEMV in FP32 on a row-major matrix."""
+
+    def prepare(self, a: Array, x: Array, y: Array) -> _Call:
+        """A call of y = A x, arguments converted once.
+
+        Parameters
+        ----------
+        a
+            A row-major matrix without gaps.
+        x, y
+            As long as its rows, and as its columns.
+
+        Raises
+        ------
+        ArrayLayoutError
+            The shapes do not fit together.
+        """
+        if len(a.shape) != 2 or x.size != a.shape[1] or y.size != a.shape[0]:
+            raise ArrayLayoutError(
+                f"A of shape {a.shape}, x of {x.size} and y of {y.size} elements",
+                "y = A x takes an m x n matrix, n and m elements",
+            )
+        rows, columns = a.shape
+        # Column-major, the row-major A is its transpose, of columns x rows.
+        arguments = (
+            self._handle,
+            *(_TRANSPOSE, columns, rows),
+            ctypes.byref(self._one),
+            *(ctypes.c_void_p(a.pointer), columns, ctypes.c_void_p(x.pointer), 1),
+            ctypes.byref(self._zero),
+            *(ctypes.c_void_p(y.pointer), 1),
+        )
+        return _Call(self, "cublasSgemv_v2", arguments, (a, x, y))
+
+
 class _Call:
-    """One prepared SGEMM; calling it enqueues it."""
+    """One prepared call of cuBLAS; calling it enqueues it."""
 
     def __init__(
-        self, peer: CublasSgemm, arguments: tuple[Any, ...], keep: tuple[Array, ...]
+        self, peer: _Cublas, function: str, arguments: tuple[Any, ...], keep: tuple[Array, ...]
     ) -> None:
         self._peer = peer
+        self._function = function
         self._arguments = arguments
         self._keep = keep
 
     def __call__(self) -> None:
         with self._peer._gpu.context.current():
-            self._peer._check("cublasSgemm_v2", *self._arguments)
+            self._peer._check(self._function, *self._arguments)
 
 
 def find_cublas() -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from lowgemm.errors import UnknownExperimentError
+from lowgemm.studies.lab.bank_camping import BankCamping
 from lowgemm.studies.lab.bank_conflicts import BankConflicts
+from lowgemm.studies.lab.energy import Energy
 from lowgemm.studies.lab.experiment import (
     Experiment,
     LabResult,
@@ -13,9 +15,11 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.gemv import Gemv
 from lowgemm.studies.lab.global_vectors import GlobalVectors
 from lowgemm.studies.lab.outer_product import OuterProduct
 from lowgemm.studies.lab.run import compile_variants, run_experiment
+from lowgemm.studies.lab.shared_a_batch import SharedABatch
 from lowgemm.studies.lab.shared_vectors import SharedVectors
 from lowgemm.studies.lab.warp_tile import WarpTile
 
@@ -40,6 +44,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     OuterProduct(),
     SharedVectors(),
     GlobalVectors(),
+    Gemv(),
+    SharedABatch(),
+    Energy(),
+    BankCamping(),
 )
 
 

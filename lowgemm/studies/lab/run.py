@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from lowgemm.analysis import SassReport
 from lowgemm.compiler import Build, compile_file
 from lowgemm.device import Gpu
+from lowgemm.errors import UnmeasurableError
 from lowgemm.gemm import kernel_directory
 from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.measure import TimerSettings
@@ -71,10 +72,14 @@ def run_experiment(
     predictions = experiment.predict(record, codes)
     measurements: Mapping[str, Measurement] = {}
     clock_mhz = None
+    unmeasured = _why_not(experiment, arch, gpu)
     if gpu is not None and can_run:
         progress(f"measuring {experiment.name}", 1, 3)
         bench = Bench(gpu, record, variants, settings)
-        measurements = experiment.measure(bench)
+        try:
+            measurements = experiment.measure(bench)
+        except UnmeasurableError as error:
+            unmeasured = error.what
         clock_mhz = bench.clock_mhz
     progress(f"done with {experiment.name}", 3, 3)
     rows = tuple(
@@ -95,7 +100,7 @@ def run_experiment(
         unit=experiment.unit,
         gpu=record.name,
         rows=rows,
-        unmeasured=_why_not(experiment, arch, gpu),
+        unmeasured=unmeasured,
         clock_mhz=clock_mhz,
     )
 

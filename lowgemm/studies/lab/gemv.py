@@ -1,0 +1,233 @@
+"""GEMV: a thread, a warp or a block to a row, against both of the seed's estimates and cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowgemm.errors import ToolNotFoundError
+from lowgemm.hardware import Architecture, GpuRecord, occupancy
+from lowgemm.hardware.dram import READ_SHARE, bytes_per_cycle_per_sm, gb_per_s_by_flight
+from lowgemm.runtime import Array
+from lowgemm.studies.lab.bench import Bench
+from lowgemm.studies.lab.experiment import (
+    Experiment,
+    MachineCode,
+    Measurement,
+    Prediction,
+    Variant,
+)
+from lowgemm.studies.peers import CublasSgemv
+
+__all__ = ["Gemv", "fma_per_cycle_per_sm"]
+
+_ROWS = _COLUMNS = 16384
+_FLOAT = 4
+_BYTES = _ROWS * _COLUMNS * _FLOAT
+_BLOCK, _READING = "row per block", "A alone: the sum of each row"
+# Where none is published: about the middle of the other GPUs' 552 to 936 cycles.
+_USUAL_DRAM_LATENCY = 690.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The template arguments of the kernel, in its order, and what they mean."""
+
+    what: str
+    team: int
+    rows: int
+    width: int
+    depth: int
+    past_l1: bool = False
+    uses_x: bool = True
+
+    @property
+    def kernel(self) -> str:
+        """The instance."""
+        flags = (str(flag).lower() for flag in (self.past_l1, self.uses_x))
+        numbers = (self.team, self.rows, self.width, self.depth)
+        return f"lab_gemv<{', '.join((*map(str, numbers), *flags))}>"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 if self.team == 1 else 256
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid."""
+        return _ROWS * self.team // (self.rows * self.threads)
+
+    @property
+    def thread_bytes(self) -> int:
+        """Bytes of A that a thread asks for before it waits."""
+        return self.rows * self.depth * self.width * _FLOAT
+
+
+_SHAPES = {
+    "row per thread": _Shape("lanes 64 KiB apart, 8 floats in flight each", 1, 1, 1, 8),
+    "row per warp": _Shape("lanes side by side, one float in flight each", 32, 1, 1, 1),
+    "row per warp, float4": _Shape("one float4 in flight in each lane", 32, 1, 4, 1),
+    "row per warp, 4 float4": _Shape("four float4 in flight in each lane", 32, 1, 4, 4),
+    "the same, A past L1": _Shape("A takes no place in L1", 32, 1, 4, 4, past_l1=True),
+    "4 rows per warp": _Shape(
+        "a float4 of four rows each, x read once for them", 32, 4, 4, 1, past_l1=True
+    ),
+    _BLOCK: _Shape("256 threads, four float4 in flight each", 256, 1, 4, 4, past_l1=True),
+    "4 rows per block": _Shape(
+        "256 threads, a float4 of four rows each, x read once", 256, 4, 4, 1, past_l1=True
+    ),
+    _READING: _Shape(
+        "as row per block, without x: what reading takes", 256, 1, 4, 4, past_l1=True, uses_x=False
+    ),
+}
+
+
+def fma_per_cycle_per_sm(gpu: GpuRecord, *, multicast: bool) -> float:
+    """The seed's estimate of a GEMV's multiply-adds per clock and SM.
+
+    Parameters
+    ----------
+    gpu
+        The GPU.
+    multicast
+        Whether L2 hands an element of x that all SMs ask for to all of them. Then DRAM delivers A
+        alone, 4 bytes for each multiply-add; otherwise A and x, 8 bytes.
+    """
+    supply = bytes_per_cycle_per_sm(gpu.dram_gb_per_s, gpu.sms, gpu.clock_ghz)
+    return supply / (_FLOAT if multicast else 2 * _FLOAT)
+
+
+class Gemv(Experiment):
+    """y = A x with A of 1 GiB."""
+
+    name = "gemv"
+    title = "GEMV: bytes in flight, and what multicast is worth"
+    claim = (
+        "A matrix-vector product is bound by DRAM. The text's model without multicast gives x half "
+        "of the bandwidth; with L2's multicast A gets all of it, twice as many multiply-adds. A "
+        "kernel reaches that once it has latency times bandwidth of A in flight: coalesced, wide "
+        "and several loads at a time."
+    )
+    quantity = "rate at which A is read"
+    unit = "GB/s"
+    counted = ("LDG.32", "LDG.128", "FFMA", "FADD")
+
+    def variants(self, arch: Architecture) -> tuple[Variant, ...]:
+        """The kernel's instances, from a thread to a block for a row."""
+        return tuple(
+            Variant(name, shape.what, "lab_gemv.cu", shape.kernel)
+            for name, shape in _SHAPES.items()
+        )
+
+    def predict(self, gpu: GpuRecord, codes: Mapping[str, MachineCode]) -> Mapping[str, Prediction]:
+        """The lower of what the bytes in flight sustain and what DRAM delivers."""
+        ceiling = READ_SHARE * gpu.dram_gb_per_s
+        latency = gpu.dram_latency_cycles or _USUAL_DRAM_LATENCY
+        found = {}
+        for name, shape in _SHAPES.items():
+            flight = _resident_threads(gpu, shape, codes.get(name)) * shape.thread_bytes
+            sustained = gb_per_s_by_flight(flight, latency, gpu.clock_ghz)
+            reason = (
+                f"{flight / gpu.sms / 1024:.1f} KiB in flight per SM over {latency:.0f} cycles: "
+                f"{sustained:,.0f} GB/s"
+            )
+            if sustained > ceiling:
+                reason += f"; DRAM gives {READ_SHARE:.0%} of {gpu.dram_gb_per_s:,.0f}"
+            if name == _BLOCK:
+                reason += f". {_estimates(gpu)}"
+            found[name] = Prediction(min(sustained, ceiling), reason)
+        return found
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """All variants and cuBLAS on one A, which is far larger than L2."""
+        data = _Data(bench)
+        cublas = _cublas(bench)
+        launches: dict[str, Callable[[], object]] = {}
+        for name, shape in _SHAPES.items():
+            y = bench.gpu.empty(_ROWS)
+            launch = bench.kernel(name).prepare(
+                *(data.a, data.x, y, _COLUMNS),
+                grid=shape.blocks,
+                block=shape.threads,
+                stream=bench.stream,
+            )
+            if data.gives(launch, y, data.product if shape.uses_x else data.sums):
+                launches[name] = launch
+        peer = data.peer(cublas) if cublas else None
+        timings = bench.time({**launches, **({"cuBLAS": peer} if peer else {})})
+        if cublas:
+            cublas.close()
+        rates = {name: _BYTES / timing.median_us / 1e3 for name, timing in timings.items()}
+        found = {}
+        checked = "every element against whole numbers"
+        for name, shape in _SHAPES.items():
+            if name not in launches:
+                found[name] = Measurement.wrong(checked)
+                continue
+            details = {}
+            if _READING in rates:
+                details["of_reading"] = rates[name] / rates[_READING]
+            if "cuBLAS" in rates:
+                details["of_cublas"] = rates[name] / rates["cuBLAS"]
+            if shape.uses_x:
+                cycles = bench.clock_mhz * 1e6 * bench.gpu.multiprocessors
+                details["fma_per_cycle_per_sm"] = rates[name] * 1e9 / _FLOAT / cycles
+            found[name] = Measurement.timed(rates[name], timings[name], checked, **details)
+        return found
+
+
+def _resident_threads(gpu: GpuRecord, shape: _Shape, code: MachineCode | None) -> int:
+    """Threads on the GPU at once: those that fit, or those that there are."""
+    fits = occupancy(
+        gpu.capability,
+        threads=shape.threads,
+        registers=code.registers if code else 32,
+        shared_bytes=code.shared_bytes if code else 0,
+    )
+    return min(shape.blocks, gpu.sms * fits.blocks_per_sm) * shape.threads
+
+
+def _estimates(gpu: GpuRecord) -> str:
+    """The text's two, for the GPU."""
+    without, with_it = (fma_per_cycle_per_sm(gpu, multicast=how) for how in (False, True))
+    return (
+        f"The text's estimates at the full peak, in multiply-adds per clock and SM: {without:.2f} "
+        f"without multicast ({gpu.dram_gb_per_s / 2:,.0f} GB/s of A), {with_it:.2f} with it"
+    )
+
+
+def _cublas(bench: Bench) -> CublasSgemv | None:
+    try:
+        return CublasSgemv(bench.gpu, bench.stream)
+    except ToolNotFoundError:
+        return None
+
+
+class _Data:
+    """A and x of small whole numbers on the GPU, and what comes of them."""
+
+    def __init__(self, bench: Bench) -> None:
+        rng = np.random.default_rng(0)
+        # 16384 products of at most 3 x 3: every partial sum is exact in FP32, in any order.
+        a = rng.integers(-3, 4, (_ROWS, _COLUMNS), dtype=np.int8).astype(np.float32)
+        x = rng.integers(-3, 4, _COLUMNS, dtype=np.int8).astype(np.float32)
+        self.product: NDArray[np.float32] = a @ x
+        self.sums: NDArray[np.float32] = a.sum(axis=1, dtype=np.float32)
+        self._bench = bench
+        self.a, self.x = bench.gpu.upload(a), bench.gpu.upload(x)
+
+    def gives(self, launch: Callable[[], object], y: Array, wanted: NDArray[np.float32]) -> bool:
+        """Whether a launch writes to ``y`` what it should."""
+        y.fill(float("nan"), stream=self._bench.stream)
+        launch()
+        return bool((y.download(stream=self._bench.stream) == wanted).all())
+
+    def peer(self, cublas: CublasSgemv) -> Callable[[], object] | None:
+        """cuBLAS's call, where its result is right."""
+        y = self._bench.gpu.empty(_ROWS)
+        call = cublas.prepare(self.a, self.x, y)
+        return call if self.gives(call, y, self.product) else None
