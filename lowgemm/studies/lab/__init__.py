@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lowgemm.errors import UnknownExperimentError
 from lowgemm.studies.lab.bank_conflicts import BankConflicts
+from lowgemm.studies.lab.cp_async import CpAsync
 from lowgemm.studies.lab.experiment import (
     Experiment,
     LabResult,
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Rasterisation())
+EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Rasterisation(), CpAsync())
 
 
 def find_experiment(name: str) -> Experiment:
