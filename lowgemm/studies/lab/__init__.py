@@ -14,6 +14,7 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.pipeline_depth import PipelineDepth
 from lowgemm.studies.lab.rasterisation import Rasterisation
 from lowgemm.studies.lab.run import compile_variants, run_experiment
 
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Rasterisation(), CpAsync())
+EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), Rasterisation(), CpAsync(), PipelineDepth())
 
 
 def find_experiment(name: str) -> Experiment:
