@@ -100,6 +100,12 @@ def test_every_experiment_tells_its_claim(name: str) -> None:
         assert any(line.startswith("// Idea") for line in head[:6]), path.name
 
 
+def test_every_kernel_file_of_the_laboratory_has_an_experiment() -> None:
+    """No lab_*.cu lies unused."""
+    used = {v.source for e in EXPERIMENTS for v in e.variants(Architecture(9, 0))}
+    assert {path.name for path in kernel_directory().glob("lab_*.cu")} == used
+
+
 def test_an_unknown_experiment_is_an_error() -> None:
     """The message names those that there are."""
     with pytest.raises(UnknownExperimentError, match="bank-conflicts"):
