@@ -35,11 +35,11 @@ static_assert(2 * (BM + BN) * BK * 4 <= 48 << 10,
               "the tiles exceed 48 KiB of static shared memory");
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
 
+// The work of one block; where in C its tile lies is the caller's choice.
 template <bool Vec4>
-__global__ void __launch_bounds__(THREADS, 2) ex9_double_buffer(LOWGEMM_GEMM_PARAMETERS) {
+__device__ __forceinline__ void ex9_block(lowgemm::Origin origin, LOWGEMM_GEMM_PARAMETERS) {
     using Tile = lowgemm::Prefetch<Vec4, BM, BN, BK, THREADS>;
     __shared__ alignas(16) float As[2][BK][BM], Bs[2][BK][BN];
-    const auto origin = lowgemm::block_origin<BM, BN>(N);
     const lowgemm::WarpTile<WM, WN, TM, TN, BN / WN> warp(threadIdx.x);
     float acc[TM][TN] = {};
     lowgemm::Fragment<TM, TN> fragment[2];
@@ -82,4 +82,9 @@ __global__ void __launch_bounds__(THREADS, 2) ex9_double_buffer(LOWGEMM_GEMM_PAR
 
     // ---- store
     warp.store(acc, C, ldc, origin, M, N);
+}
+
+template <bool Vec4>
+__global__ void __launch_bounds__(THREADS, 2) ex9_double_buffer(LOWGEMM_GEMM_PARAMETERS) {
+    ex9_block<Vec4>(lowgemm::block_origin<BM, BN>(N), M, N, K, A, lda, B, ldb, C, ldc);
 }

@@ -8,7 +8,13 @@ import pytest
 
 from lowgemm.device import GpuAttributes
 from lowgemm.errors import ArgumentValueError, UnknownGpuError
-from lowgemm.hardware import GPUS, GpuRecord, gpu_record, record_from_attributes
+from lowgemm.hardware import (
+    GPUS,
+    GpuRecord,
+    gpu_record,
+    nearest_with,
+    record_from_attributes,
+)
 from lowgemm.hardware.gpus import DATA_SHEET, DEVICE, MICROBENCHMARK
 
 H200 = {
@@ -97,3 +103,27 @@ def test_impossible_figures_are_refused(wrong: float) -> None:
     """Zero, negative, infinite, NaN and truth values are no bandwidth."""
     with pytest.raises(ArgumentValueError, match="dram_gb_per_s"):
         GpuRecord("x", (), 9, 0, 132, 1.98, wrong, 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "other"),
+    [
+        ("h200", "l2_gb_per_s", "H200 SXM"),
+        ("h100", "l2_gb_per_s", "H200 SXM"),
+        ("b200", "l2_gb_per_s", "H200 SXM"),
+        ("5080", "l2_latency_cycles", "RTX 5090"),
+        ("5080", "l2_gb_per_s", "L40"),
+        ("3090", "dram_latency_cycles", "A40"),
+    ],
+)
+def test_a_missing_figure_is_asked_of_the_nearest_gpu(name: str, field: str, other: str) -> None:
+    """One of the same class, and of those the nearest compute capability."""
+    assert nearest_with(gpu_record(name), field).name == other
+
+
+def test_no_gpu_answers_for_a_figure_that_there_is_not() -> None:
+    """A name that is no figure, and one that nobody has published."""
+    with pytest.raises(ArgumentValueError, match="no figure"):
+        nearest_with(gpu_record("h200"), "name")
+    with pytest.raises(ArgumentValueError, match="no GPU"):
+        nearest_with(gpu_record("h200"), "shared_latency_cycles")

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowgemm.errors import ArgumentValueError, UnknownArchitectureError
-from lowgemm.hardware import CAPABILITIES, Architecture, capability, occupancy
+from lowgemm.hardware import (
+    CAPABILITIES,
+    Architecture,
+    ComputeCapability,
+    capability,
+    occupancy,
+    shared_bytes_for,
+)
 
 
 @pytest.mark.parametrize("spelling", ["sm_90", "90", 90, "9.0", "SM_90", " sm_90 "])
@@ -107,3 +114,22 @@ def test_volta_and_turing_reserve_no_shared_memory() -> None:
     assert volta.shared_bytes_per_block_optin == volta.shared_bytes_per_sm == 96 * 1024
     assert occupancy(turing, threads=32, registers=16, shared_bytes=32 * 1024).blocks_per_sm == 2
     assert occupancy(turing, threads=32, registers=16, shared_bytes=4097).blocks_per_sm == 15
+
+
+@pytest.mark.parametrize("cc", CAPABILITIES.values(), ids=str)
+@pytest.mark.parametrize("blocks", [1, 2, 3, 4])
+def test_shared_memory_can_hold_an_sm_to_a_number_of_blocks(
+    cc: ComputeCapability, blocks: int
+) -> None:
+    """That many fit with it and no more; with one unit more, fewer do or the block is refused."""
+    shared = shared_bytes_for(cc, blocks)
+    assert occupancy(cc, threads=32, registers=32, shared_bytes=shared).blocks_per_sm == blocks
+    more = shared + cc.shared_bytes_granularity
+    assert occupancy(cc, threads=32, registers=32, shared_bytes=more).blocks_per_sm < blocks
+
+
+@pytest.mark.parametrize("blocks", [0, -1, 1000])
+def test_no_shared_memory_gives_an_impossible_number_of_blocks(blocks: int) -> None:
+    """The error says what there is."""
+    with pytest.raises(ArgumentValueError, match="blocks on an SM"):
+        shared_bytes_for(capability(9, 0), blocks)

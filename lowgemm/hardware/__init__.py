@@ -2,8 +2,14 @@
 
 from lowgemm.hardware.architecture import Architecture
 from lowgemm.hardware.capability import CAPABILITIES, ComputeCapability, capability
-from lowgemm.hardware.gpus import GPUS, GpuRecord, gpu_record, record_from_attributes
-from lowgemm.hardware.occupancy import Occupancy, occupancy
+from lowgemm.hardware.gpus import (
+    GPUS,
+    GpuRecord,
+    gpu_record,
+    nearest_with,
+    record_from_attributes,
+)
+from lowgemm.hardware.occupancy import Occupancy, occupancy, shared_bytes_for
 
 __all__ = [
     "CAPABILITIES",
@@ -14,6 +20,8 @@ __all__ = [
     "Occupancy",
     "capability",
     "gpu_record",
+    "nearest_with",
     "occupancy",
     "record_from_attributes",
+    "shared_bytes_for",
 ]

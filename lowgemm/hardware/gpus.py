@@ -16,6 +16,7 @@ __all__ = [
     "MICROBENCHMARK",
     "GpuRecord",
     "gpu_record",
+    "nearest_with",
     "record_from_attributes",
 ]
 
@@ -201,6 +202,37 @@ def gpu_record(name: str) -> GpuRecord:
             f"use one of {', '.join(record.name for record in GPUS)}",
         )
     return found
+
+
+def nearest_with(gpu: GpuRecord, field: str) -> GpuRecord:
+    """The GPU itself, or the one of the table to ask for a figure that nobody has published for it.
+
+    The SM of a chip for data centres holds 2048 threads, that of the others fewer, and the memory
+    systems differ as much: one of the same class is preferred, then the nearest compute capability,
+    then the earlier entry of the table.
+
+    Raises
+    ------
+    ArgumentValueError
+        A record has no such figure, or no GPU of the table has it.
+
+    Examples
+    --------
+    >>> nearest_with(gpu_record("h100"), "l2_gb_per_s").name
+    'H200 SXM'
+    """
+    if gpu.source(field) is not None:
+        return gpu
+    known = [record for record in GPUS if getattr(record, field) is not None]
+    if not known:
+        raise ArgumentValueError(f"no GPU of the table has {field}", "measure it")
+    return min(known, key=lambda record: _distance(gpu, record))
+
+
+def _distance(one: GpuRecord, other: GpuRecord) -> tuple[bool, int]:
+    large = {record.capability.threads_per_sm >= 2048 for record in (one, other)}
+    versions = [10 * r.capability_major + r.capability_minor for r in (one, other)]
+    return len(large) > 1, abs(versions[0] - versions[1])
 
 
 def record_from_attributes(

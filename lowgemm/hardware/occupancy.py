@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lowgemm.errors import ArgumentValueError
 from lowgemm.hardware.capability import ComputeCapability
 
-__all__ = ["Occupancy", "occupancy"]
+__all__ = ["Occupancy", "occupancy", "shared_bytes_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,29 @@ def occupancy(
     limiter = min(limits, key=lambda name: limits[name])
     blocks = limits[limiter]
     return Occupancy(blocks, blocks * warps, blocks * warps / cc.warps_per_sm, limiter)
+
+
+def shared_bytes_for(cc: ComputeCapability, blocks: int) -> int:
+    """The most shared memory a block may have where ``blocks`` of them are to fit on an SM.
+
+    With that much, static and dynamic, no more than ``blocks`` fit.
+
+    Raises
+    ------
+    ArgumentValueError
+        So many never fit, or so few cannot be forced, since a block may not have that much.
+    """
+    unit = cc.shared_bytes_granularity
+    room = cc.shared_bytes_per_sm // max(blocks, 1) // unit * unit
+    usable = min(
+        room - cc.shared_bytes_reserved_per_block, cc.shared_bytes_per_block_optin // unit * unit
+    )
+    if not 1 <= blocks <= cc.blocks_per_sm or _blocks_by_shared(cc, max(usable, 0)) != blocks:
+        raise ArgumentValueError(
+            f"{blocks} blocks on an SM of compute capability {cc} by their shared memory",
+            f"use 1 to {cc.blocks_per_sm}, few enough that shared memory sets the limit",
+        )
+    return usable
 
 
 def _blocks_by_registers(cc: ComputeCapability, warps: int, registers: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lowgemm.errors import UnknownExperimentError
 from lowgemm.studies.lab.bank_camping import BankCamping
 from lowgemm.studies.lab.bank_conflicts import BankConflicts
+from lowgemm.studies.lab.cp_async import CpAsync
 from lowgemm.studies.lab.energy import Energy
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -18,6 +19,8 @@ from lowgemm.studies.lab.experiment import (
 from lowgemm.studies.lab.gemv import Gemv
 from lowgemm.studies.lab.global_vectors import GlobalVectors
 from lowgemm.studies.lab.outer_product import OuterProduct
+from lowgemm.studies.lab.pipeline_depth import PipelineDepth
+from lowgemm.studies.lab.rasterisation import Rasterisation
 from lowgemm.studies.lab.run import compile_variants, run_experiment
 from lowgemm.studies.lab.shared_a_batch import SharedABatch
 from lowgemm.studies.lab.shared_vectors import SharedVectors
@@ -44,8 +47,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     OuterProduct(),
     SharedVectors(),
     GlobalVectors(),
+    Rasterisation(),
+    CpAsync(),
     Gemv(),
     SharedABatch(),
+    PipelineDepth(),
     Energy(),
     BankCamping(),
 )

@@ -65,10 +65,7 @@ def run_experiment(
     progress(f"compiling {experiment.name}", 0, 3)
     can_run = (arch.major, arch.minor) >= experiment.needs
     variants = compile_variants(experiment, arch) if can_run else {}
-    codes = {
-        name: _machine_code(experiment, variant, build)
-        for name, (variant, build) in variants.items()
-    }
+    codes = _machine_codes(experiment, variants)
     predictions = experiment.predict(record, codes)
     measurements: Mapping[str, Measurement] = {}
     clock_mhz = None
@@ -152,9 +149,27 @@ def _compile(group: Sequence[Variant], arch: Architecture) -> Build:
     )
 
 
-def _machine_code(experiment: Experiment, variant: Variant, build: Build) -> MachineCode:
-    wanted = build.kernel(variant.kernel).display_name
-    report = next(report for report in inspect_build(build) if report.kernel == wanted)
+def _machine_codes(
+    experiment: Experiment, variants: Mapping[str, tuple[Variant, Build]]
+) -> dict[str, MachineCode]:
+    """What the compiler made of each variant; a build that holds several is read once."""
+    builds = {id(build): build for _, build in variants.values()}
+    reports = {
+        (key, report.kernel): report
+        for key, build in builds.items()
+        for report in inspect_build(build)
+    }
+    return {
+        name: _machine_code(experiment, reports[id(build), _display_name(variant, build)])
+        for name, (variant, build) in variants.items()
+    }
+
+
+def _display_name(variant: Variant, build: Build) -> str:
+    return build.kernel(variant.kernel).display_name
+
+
+def _machine_code(experiment: Experiment, report: SassReport) -> MachineCode:
     place = report.hot or report
     return MachineCode(
         arch=report.arch,
