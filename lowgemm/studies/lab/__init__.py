@@ -13,6 +13,7 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.register_banks import RegisterBanks
 from lowgemm.studies.lab.run import compile_variants, run_experiment
 
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(),)
+EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), RegisterBanks())
 
 
 def find_experiment(name: str) -> Experiment:
