@@ -2,7 +2,13 @@
 
 from lowgemm.hardware.architecture import Architecture
 from lowgemm.hardware.capability import CAPABILITIES, ComputeCapability, capability
-from lowgemm.hardware.gpus import GPUS, GpuRecord, gpu_record, record_from_attributes
+from lowgemm.hardware.gpus import (
+    GPUS,
+    GpuRecord,
+    gpu_record,
+    record_from_attributes,
+    record_with_measurements,
+)
 from lowgemm.hardware.occupancy import Occupancy, occupancy
 
 __all__ = [
@@ -16,4 +22,5 @@ __all__ = [
     "gpu_record",
     "occupancy",
     "record_from_attributes",
+    "record_with_measurements",
 ]

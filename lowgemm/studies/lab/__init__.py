@@ -13,6 +13,7 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.memory_levels import MemoryLevels, measured_record
 from lowgemm.studies.lab.register_banks import RegisterBanks
 from lowgemm.studies.lab.run import compile_variants, run_experiment
 
@@ -27,11 +28,12 @@ __all__ = [
     "Variant",
     "compile_variants",
     "find_experiment",
+    "measured_record",
     "run_experiment",
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), RegisterBanks())
+EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), RegisterBanks(), MemoryLevels())
 
 
 def find_experiment(name: str) -> Experiment:
