@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lowgemm.errors import UnknownExperimentError
 from lowgemm.studies.lab.bank_conflicts import BankConflicts
+from lowgemm.studies.lab.clusters import Clusters
 from lowgemm.studies.lab.experiment import (
     Experiment,
     LabResult,
@@ -33,7 +34,12 @@ __all__ = [
 ]
 
 #: Every experiment, in the order in which they are told.
-EXPERIMENTS: tuple[Experiment, ...] = (BankConflicts(), RegisterBanks(), MemoryLevels())
+EXPERIMENTS: tuple[Experiment, ...] = (
+    BankConflicts(),
+    Clusters(),
+    RegisterBanks(),
+    MemoryLevels(),
+)
 
 
 def find_experiment(name: str) -> Experiment:
