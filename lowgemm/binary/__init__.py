@@ -1,4 +1,4 @@
-"""Read machine code and judge nothing."""
+"""Read machine code, write it back, and judge nothing."""
 
 from lowgemm.binary.cubin import Cubin, read_cubin
 from lowgemm.binary.interface import refine_signature

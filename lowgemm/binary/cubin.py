@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lowgemm.binary.signature import KernelSignature, Parameter, ParameterKind
-from lowgemm.errors import CubinError
+from lowgemm.errors import CubinError, KernelNotFoundError
 from lowgemm.hardware import Architecture
 
-__all__ = ["Cubin", "read_cubin"]
+__all__ = ["Cubin", "code_span", "read_cubin"]
 
 _EM_CUDA = 190
 _ET_EXEC = 2
@@ -99,6 +99,28 @@ def read_cubin(data: bytes) -> Cubin:
         raise
     except Exception as error:  # pyelftools answers damage with exceptions of many types
         raise _damaged("ELF structure", f"{type(error).__name__}: {error}") from error
+
+
+def code_span(data: bytes, kernel: str) -> tuple[int, int, Architecture]:
+    """Where in a cubin's file a kernel's machine code begins and ends, and what it is for.
+
+    Raises
+    ------
+    CubinError
+        The bytes are not a cubin, or are damaged.
+    KernelNotFoundError
+        It has no kernel of that (mangled) name.
+    """
+    read = read_cubin(data)
+    if kernel not in read.code:
+        known = ", ".join(read.code) or "no kernel at all"
+        raise KernelNotFoundError(
+            f"the cubin has no kernel named {kernel!r}",
+            f"it has {known}",
+            available=tuple(read.code),
+        )
+    section = _read_elf(bytes(data)).named[f".text.{kernel}"]
+    return section.start, section.end, read.arch
 
 
 def _damaged(where: str, what: str) -> CubinError:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["lab"]
 
 _GPU_WITHOUT_ONE = "h200"
+#: The experiment whose measurements become the GPU's record.
+_LEVELS = "memory-levels"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Experiments. Default: all.")]
 GpuName = Annotated[
@@ -63,6 +65,8 @@ def lab(
         if output and report.provenance:
             stem = report.provenance.gpu.lower().replace("nvidia", "").strip().replace(" ", "_")
             write_lab_report(report, output / f"{stem}_{experiment.name}.json")
+        if report.provenance and device and experiment.name == _LEVELS:
+            _keep_record(report, device)
     if as_json:
         print_json([report.as_json() for report in reports])
     rows = [row for report in reports for row in report.result.rows]
@@ -97,6 +101,15 @@ def _report(
     if device is None or result.unmeasured:
         return LabReport(result)
     return LabReport(result, lab_provenance(device, _command(), result.clock_mhz))
+
+
+def _keep_record(report: LabReport, device: Gpu) -> None:
+    """Leave the measured figures where the model looks for this GPU's."""
+    from lowgemm.report.gpu import measured_gpu_path, write_gpu_record
+    from lowgemm.studies.lab import measured_record
+
+    record = measured_record(report.result, device.attributes.as_record())
+    write_gpu_record(record, measured_gpu_path(record.name))
 
 
 def _command() -> str:

@@ -8,6 +8,7 @@ from lowgemm.hardware.gpus import (
     gpu_record,
     nearest_with,
     record_from_attributes,
+    record_with_measurements,
 )
 from lowgemm.hardware.occupancy import Occupancy, occupancy, shared_bytes_for
 
@@ -23,5 +24,6 @@ __all__ = [
     "nearest_with",
     "occupancy",
     "record_from_attributes",
+    "record_with_measurements",
     "shared_bytes_for",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lowgemm.errors import ArgumentValueError, UnknownGpuError
 from lowgemm.hardware.capability import ComputeCapability, capability
@@ -13,11 +14,13 @@ __all__ = [
     "DATA_SHEET",
     "DEVICE",
     "GPUS",
+    "MEASURED",
     "MICROBENCHMARK",
     "GpuRecord",
     "gpu_record",
     "nearest_with",
     "record_from_attributes",
+    "record_with_measurements",
 ]
 
 #: Published by the maker.
@@ -26,6 +29,8 @@ DATA_SHEET = "data sheet"
 MICROBENCHMARK = "public microbenchmark"
 #: Read from a device through its driver.
 DEVICE = "read from the device"
+#: Measured by lowgemm's own experiments on the GPU at hand.
+MEASURED = "measured here"
 
 _MEASURED_FIELDS = (
     "shared_latency_cycles",
@@ -280,3 +285,25 @@ def record_from_attributes(
     return replace(
         measured, **{field: getattr(known, field) for field in ("tdp_w", *_MEASURED_FIELDS)}
     )
+
+
+def record_with_measurements(record: GpuRecord, **figures: float) -> GpuRecord:
+    """A record in which measured figures take the place of published ones.
+
+    Parameters
+    ----------
+    record
+        The GPU.
+    **figures
+        By field: ``l2_latency_cycles=262``.
+
+    Raises
+    ------
+    ArgumentValueError
+        The record has no such figure, or a value is no positive number.
+    """
+    for field in figures:
+        record.source(field)  # refuses what is no figure
+    sources = dict(record.own_sources) | dict.fromkeys(figures, MEASURED)
+    changed: dict[str, Any] = {**figures, "own_sources": tuple(sources.items())}
+    return replace(record, **changed)

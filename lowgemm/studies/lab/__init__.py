@@ -5,6 +5,7 @@ from __future__ import annotations
 from lowgemm.errors import UnknownExperimentError
 from lowgemm.studies.lab.bank_camping import BankCamping
 from lowgemm.studies.lab.bank_conflicts import BankConflicts
+from lowgemm.studies.lab.clusters import Clusters
 from lowgemm.studies.lab.cp_async import CpAsync
 from lowgemm.studies.lab.energy import Energy
 from lowgemm.studies.lab.experiment import (
@@ -18,9 +19,11 @@ from lowgemm.studies.lab.experiment import (
 )
 from lowgemm.studies.lab.gemv import Gemv
 from lowgemm.studies.lab.global_vectors import GlobalVectors
+from lowgemm.studies.lab.memory_levels import MemoryLevels, measured_record
 from lowgemm.studies.lab.outer_product import OuterProduct
 from lowgemm.studies.lab.pipeline_depth import PipelineDepth
 from lowgemm.studies.lab.rasterisation import Rasterisation
+from lowgemm.studies.lab.register_banks import RegisterBanks
 from lowgemm.studies.lab.run import compile_variants, run_experiment
 from lowgemm.studies.lab.shared_a_batch import SharedABatch
 from lowgemm.studies.lab.shared_vectors import SharedVectors
@@ -37,6 +40,7 @@ __all__ = [
     "Variant",
     "compile_variants",
     "find_experiment",
+    "measured_record",
     "run_experiment",
 ]
 
@@ -49,9 +53,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     GlobalVectors(),
     Rasterisation(),
     CpAsync(),
+    Clusters(),
     Gemv(),
     SharedABatch(),
+    RegisterBanks(),
     PipelineDepth(),
+    MemoryLevels(),
     Energy(),
     BankCamping(),
 )

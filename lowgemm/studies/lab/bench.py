@@ -57,6 +57,10 @@ class Bench:
         kernel: Kernel = self._modules[id(build)].kernel(chosen.kernel)
         return kernel
 
+    def build(self, variant: str) -> Build:
+        """What a variant's kernel was compiled to, patched where it is."""
+        return self._variants[variant][1]
+
     def time(
         self, launches: Mapping[str, Callable[[], object]], *, cold: bool = False
     ) -> dict[str, Timing]:

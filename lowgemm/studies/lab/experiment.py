@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from lowgemm.hardware import Architecture, GpuRecord
 
 if TYPE_CHECKING:
+    from lowgemm.compiler import Build
     from lowgemm.measure import Timing
     from lowgemm.studies.lab.bench import Bench
 
@@ -171,6 +172,18 @@ class Experiment(ABC):
     @abstractmethod
     def variants(self, arch: Architecture) -> tuple[Variant, ...]:
         """The kernels, in the order in which they are shown."""
+
+    def patch(self, variant: Variant, build: Build) -> bytes | None:
+        """The cubin to run instead of the compiler's, for what CUDA C++ cannot say.
+
+        None, as by default, leaves the build as it is. Resources and signatures must stay.
+
+        Raises
+        ------
+        CubinError
+            The machine code is not such as can be changed.
+        """
+        return None
 
     @abstractmethod
     def predict(self, gpu: GpuRecord, codes: Mapping[str, MachineCode]) -> Mapping[str, Prediction]:

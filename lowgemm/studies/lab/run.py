@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from lowgemm.analysis import SassReport
 from lowgemm.compiler import Build, compile_file
@@ -116,11 +117,11 @@ def _why_not(experiment: Experiment, arch: Architecture, gpu: Gpu | None) -> str
 def compile_variants(
     experiment: Experiment, arch: Architecture
 ) -> dict[str, tuple[Variant, Build]]:
-    """Compile an experiment's kernels; those of one file and the same options together.
+    """Compile an experiment's kernels, those of one file and the same options together; patch them.
 
     Raises
     ------
-    CompilationError, ToolNotFoundError
+    CompilationError, CubinError, ToolNotFoundError
         As the names say.
     """
     groups: dict[_BuildKey, list[Variant]] = {}
@@ -134,7 +135,15 @@ def compile_variants(
         for group, build in zip(groups.values(), builds, strict=True)
         for variant in group
     }
-    return {variant.name: built[variant.name] for variant in experiment.variants(arch)}
+    return {
+        variant.name: (variant, _patched(experiment, variant, built[variant.name][1]))
+        for variant in experiment.variants(arch)
+    }
+
+
+def _patched(experiment: Experiment, variant: Variant, build: Build) -> Build:
+    cubin = experiment.patch(variant, build)
+    return build if cubin is None else replace(build, cubin=cubin)
 
 
 def _compile(group: Sequence[Variant], arch: Architecture) -> Build:
