@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lowgemm.errors import ArgumentValueError
-from lowgemm.hardware.register_banks import operand_cycles
+from lowgemm.hardware.register_banks import read_cycles
 from lowgemm.model.levels import FLOAT_BYTES, SHARED_BYTES_PER_CYCLE, Machine
 from lowgemm.model.values import ceil_div, count, positive
 
@@ -62,6 +62,8 @@ COPIES = ("ldg", "cp.async", "tma")
 
 # ---- register banks
 
+_STEPS = 8
+
 
 def conflict_cycles_per_ffma(tm: int, tn: int, walk: str) -> float:
     """Cycles beyond one per FFMA that reading the operands of a thread tile's outer product takes.
@@ -73,7 +75,7 @@ def conflict_cycles_per_ffma(tm: int, tn: int, walk: str) -> float:
     walk
         ``"placed"``: like a snake, each accumulator in the bank opposite to the operand that is
         fresh; ``"rows"``: row after row with A kept; ``"no-reuse"``: no operand kept; these three
-        by the rule of :func:`lowgemm.hardware.register_banks.operand_cycles`. ``"ptxas"`` and
+        by the rule of :func:`lowgemm.hardware.register_banks.read_cycles`. ``"ptxas"`` and
         ``"ptxas-snake"``: what the compiler's allocation was seen to cost (H200).
 
     Raises
@@ -86,8 +88,9 @@ def conflict_cycles_per_ffma(tm: int, tn: int, walk: str) -> float:
         return _PTXAS[walk]
     if walk not in WALKS:
         raise ArgumentValueError(f"{walk!r} is no walk", f"use one of {', '.join(WALKS)}")
-    lost = sum(operand_cycles(fresh) - 1 for fresh in _fresh_operands(tm, tn, walk))
-    return lost / (tm * tn)
+    # Step after step, so that what one leaves to the banks meets the next.
+    reads = [fresh for _ in range(_STEPS) for fresh in _fresh_operands(tm, tn, walk)]
+    return read_cycles(reads) / len(reads) - 1
 
 
 def _fresh_operands(tm: int, tn: int, walk: str) -> Iterator[list[int]]:

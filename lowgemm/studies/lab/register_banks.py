@@ -9,7 +9,7 @@ import numpy as np
 
 from lowgemm.compiler import Build
 from lowgemm.hardware import Architecture, GpuRecord, capability
-from lowgemm.hardware.register_banks import operand_cycles
+from lowgemm.hardware.register_banks import read_cycles
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -56,15 +56,14 @@ class _Pattern:
         """Cycles of the FFMAs by the rule of the banks, where one takes the pipe so long."""
         numbers: dict[Role, int] = {}
         held: dict[str, Role] = {}
-        total = 0
+        reads = []
         for step in self.steps:
             slots = {"a": step.a, "b": step.b, "c": step.total}
             for role in slots.values():
                 numbers.setdefault(role, 2 * len(numbers) + self.bank(role))
-            fresh = [numbers[role] for slot, role in slots.items() if held.get(slot) != role]
-            total += max(issue_cycles, operand_cycles(fresh))
+            reads.append([numbers[role] for slot, role in slots.items() if held.get(slot) != role])
             held = {slot: slots[slot] for slot in self.kept} if self.stay else {}
-        return total
+        return read_cycles(reads, issue_cycles)
 
 
 def _repeated(steps: list[Step]) -> tuple[Step, ...]:
