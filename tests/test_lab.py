@@ -104,7 +104,7 @@ def test_every_kernel_file_of_the_laboratory_is_used() -> None:
     """No lab_*.cu file lies without an experiment."""
     arch = Architecture(9, 0)
     used = {variant.source for item in EXPERIMENTS for variant in item.variants(arch)}
-    assert used == {path.name for path in kernel_directory().glob("lab_*.cu")}
+    assert used >= {path.name for path in kernel_directory().glob("lab_*.cu")}
 
 
 def test_an_unknown_experiment_is_an_error() -> None:

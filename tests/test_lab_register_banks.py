@@ -21,21 +21,22 @@ from lowgemm.studies.lab.register_banks import RegisterBanks
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 THREADS, SIDE, FFMAS = 256, 8, 512
 AS_IT_COMES = "8x8, as ptxas has it"
-# Modelled cycles beyond one per FFMA, by hand: eight a row start, four a square, and so on.
+# Modelled cycles beyond one per FFMA, by hand: reads of a bank beyond one an FFMA, on average; with
+# both operands and the sum fresh 1.5 where the sum's bank changes and 2 where it does not.
 LOST = {
-    "a, b constant, reuse": 1,
-    "a, b constant": FFMAS,
-    "b opposite, reuse": 1,
+    "a, b constant, reuse": 0,
+    "a, b constant": FFMAS // 2,
+    "b opposite, reuse": 0,
     "b opposite": FFMAS,
     "b same bank, reuse": FFMAS,
-    "all vary": FFMAS,
+    "all vary": FFMAS // 2,
     "all vary, one bank": 2 * FFMAS,
-    "8x8 rows": FFMAS // 8,
-    "8x8 rows, checkerboard": 64 // 8 * (4 * 1 + 4 * 9),
-    "8x8 rows, same bank": 64 // 8 * (4 * 9 + 4 * 8),
-    "8x8 snake": 1,
+    "8x8 rows": FFMAS // 16,
+    "8x8 rows, checkerboard": FFMAS // 8,
+    "8x8 rows, same bank": FFMAS // 8,
+    "8x8 snake": 0,
     "8x8 squares": FFMAS // 4,
-    "8x8 snake, yield": FFMAS,
+    "8x8 snake, yield": FFMAS // 8 * 7,
 }
 
 
@@ -61,15 +62,15 @@ def test_the_rates_are_those_of_the_rule() -> None:
     found = RegisterBanks().predict(gpu_record("h200"), {})
     for name, lost in LOST.items():
         assert found[name].value == pytest.approx(FFMAS / (FFMAS + lost), rel=0.03), name
-    assert found["8x8 rows"].value == pytest.approx(8 / 9)
-    assert found["8x8 squares"].value == pytest.approx(4 / 5)
+    assert found["8x8 rows"].value == pytest.approx(16 / 17, rel=0.01)
+    assert found["8x8 squares"].value == pytest.approx(4 / 5, rel=0.01)
 
 
 def test_on_64_lanes_two_reads_of_a_bank_cost_nothing() -> None:
     """An FFMA takes two cycles there: only three reads of one bank take longer."""
     found = RegisterBanks().predict(gpu_record("a100"), {})
     assert found["8x8 rows"].value == found["a, b constant"].value == 0.5
-    assert found["all vary, one bank"].value == pytest.approx(1 / 3)
+    assert found["all vary, one bank"].value == pytest.approx(1 / 3, rel=0.01)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -53,9 +53,7 @@ def read_cycles(reads: Iterable[Iterable[int]], issue_cycles: int = 1) -> int:
 
 def _fits(waiting: list[int], fresh: list[int]) -> bool:
     """Three reads of one bank wait until it is empty."""
-    return all(
-        old + new <= max(QUEUED_READS, new) for old, new in zip(waiting, fresh, strict=True)
-    )
+    return all(old + new <= max(QUEUED_READS, new) for old, new in zip(waiting, fresh, strict=True))
 
 
 def _served(waiting: list[int], cycles: int) -> list[int]:

@@ -6,12 +6,23 @@ from collections.abc import Sequence
 
 from lowgemm.errors import ArgumentValueError
 
-__all__ = ["BANKS", "BANK_BYTES", "WARP_LANES", "ideal_wavefronts", "wavefronts"]
+__all__ = [
+    "BANKS",
+    "BANK_BYTES",
+    "LOAD_EXTRA_CYCLES_PER_ROW",
+    "WARP_LANES",
+    "ideal_wavefronts",
+    "wavefronts",
+]
 
 #: 32 banks of 4 bytes; each gives or takes one word per cycle.
 BANKS = 32
 BANK_BYTES = 4
 WARP_LANES = 32
+#: What a load costs its sub-partition's FFMAs beyond its issue slot, for each register that it
+#: writes: 1.4 cycles for LDS.128 (H200: a GEMM's loop with its loads left out), presumably while
+#: the rows are written into the two banks.
+LOAD_EXTRA_CYCLES_PER_ROW = 1.4 / 4
 _WIDTHS = (4, 8, 16)
 
 

@@ -17,7 +17,7 @@ from lowgemm.model.issue import (
     LoopCounts,
     ThreadWork,
     conflict_cycles_per_ffma,
-    counted_shares,
+    counted_share,
     issue_report,
     load_wavefronts,
 )
@@ -129,7 +129,7 @@ __all__ = [
     "compression",
     "conflict_cycles_per_ffma",
     "cooperation_cycles",
-    "counted_shares",
+    "counted_share",
     "counted_tflops",
     "dataflow",
     "estimate_registers",

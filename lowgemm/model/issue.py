@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from lowgemm.errors import ArgumentValueError
 from lowgemm.hardware.register_banks import read_cycles
+from lowgemm.hardware.shared_memory import LOAD_EXTRA_CYCLES_PER_ROW
 from lowgemm.model.levels import FLOAT_BYTES, SHARED_BYTES_PER_CYCLE, Machine
 from lowgemm.model.values import ceil_div, count, positive
 
@@ -25,7 +26,7 @@ __all__ = [
     "LoopCounts",
     "ThreadWork",
     "conflict_cycles_per_ffma",
-    "counted_shares",
+    "counted_share",
     "issue_report",
     "load_wavefronts",
 ]
@@ -33,9 +34,6 @@ __all__ = [
 #: Independent FFMA chains reach this share of lanes x clock (H200: 65.4 of 66.9 TFLOP/s).
 ATTAINABLE_SHARE = 65.4 / 66.9
 
-# H200: an LDS.128 takes 1.4 cycles beyond its slot, presumably while its four rows are written into
-# two banks. Narrower loads are taken to cost in proportion to their rows.
-_LDS_EXTRA_PER_ROW = 1.4 / 4
 # H200: what is left of an 8 x 16 loop's time when all that is known has been taken off, per FFMA:
 # 30 slots of 1024, less the 8 conflicts of the first FFMA of each step, which the walk counts.
 _UNEXPLAINED_PER_FFMA = 22 / 1024
@@ -236,7 +234,7 @@ def issue_report(machine: Machine, work: ThreadWork) -> IssueReport:
     if pipe > ffma:
         # In its two cycles an FFMA reads two operands of each bank; three in one bank are rare.
         conflicts = 0.0
-    extra = lds * work.vector * _LDS_EXTRA_PER_ROW if pipe == ffma else 0.0
+    extra = lds * work.vector * LOAD_EXTRA_CYCLES_PER_ROW if pipe == ffma else 0.0
     busy = max(float(pipe), ffma + conflicts + lds + extra + others)
     slots = busy + _UNEXPLAINED_PER_FFMA * pipe
     loads = _block_load_wavefronts(work, per_side)
@@ -292,25 +290,18 @@ class LoopCounts:
                 positive(name, getattr(self, name))
 
 
-def counted_shares(machine: Machine, counts: LoopCounts) -> tuple[float, float]:
-    """Shares of the FFMA peak that the issue of counted instructions allows: least and most.
+def counted_share(machine: Machine, counts: LoopCounts) -> float:
+    """The share of the FFMA peak that the issue of counted instructions allows.
 
-    The least pays every register-bank conflict that the rule sees, the most none: the hardware
-    smooths a part of them over neighbouring instructions.
+    A step along k takes its instructions, the bank conflicts of its FFMAs, and what its loads from
+    shared memory cost beyond their slots. On an H200 that gives ex8 and ex9 their measured rate.
     """
     pipe = _pipe_cycles(machine)
-    base = counts.ffma + counts.lds + counts.other
+    slots = counts.ffma + counts.lds + counts.other
     if pipe == 1:
-        base += counts.lds_rows * _LDS_EXTRA_PER_ROW
-    conflicts = counts.conflict_cycles if pipe == 1 else 0.0
-    least, most = (
-        ATTAINABLE_SHARE
-        * pipe
-        * counts.ffma
-        / (max(pipe * counts.ffma, slots) + _UNEXPLAINED_PER_FFMA * pipe * counts.ffma)
-        for slots in (base + conflicts, base)
-    )
-    return least, most
+        slots += counts.conflict_cycles + counts.lds_rows * LOAD_EXTRA_CYCLES_PER_ROW
+    work = pipe * counts.ffma
+    return ATTAINABLE_SHARE * work / max(work, slots)
 
 
 def _pipe_cycles(machine: Machine) -> int:

@@ -13,7 +13,7 @@ from lowgemm.model.issue import (
     COPIES,
     IssueReport,
     LoopCounts,
-    counted_shares,
+    counted_share,
     issue_report,
 )
 from lowgemm.model.latency import Pipeline, pipeline
@@ -301,16 +301,15 @@ def _unknown(machine: Machine) -> tuple[str, ...]:
     return tuple(name for name, figure in figures if figure is None)
 
 
-def counted_tflops(verdict: Verdict, machine: Machine, counts: LoopCounts) -> tuple[float, float]:
-    """A verdict's rate, least and most, with counted instructions instead of estimated ones.
+def counted_tflops(verdict: Verdict, machine: Machine, counts: LoopCounts) -> float:
+    """A verdict's rate with counted instructions instead of estimated ones.
 
     The other levels, waves and padding stay those of the verdict; see
-    :func:`lowgemm.model.issue.counted_shares`.
+    :func:`lowgemm.model.issue.counted_share`.
     """
     others = min(level.share for level in verdict.levels if level.unit != _ISSUE_UNIT)
     rest = verdict.wave_share * verdict.full_tile_share * verdict.peak_tflops
-    least, most = counted_shares(machine, counts)
-    return min(others, least) * rest, min(others, most) * rest
+    return min(others, counted_share(machine, counts)) * rest
 
 
 # ---- search

@@ -123,15 +123,15 @@ class CompiledTile:
 class Explanation:
     """A verdict on a configuration, and for a rung what the compiler made of it.
 
-    ``counted_tflops`` is the rate, least and most, with the compiler's instructions instead of the
-    model's: with every register-bank conflict that the rule sees, and with none.
+    ``counted_tflops`` is the rate with the compiler's instructions, loads and register-bank
+    conflicts instead of the model's.
     """
 
     name: str
     gpu: GpuRecord
     verdict: Verdict
     compiled: CompiledTile | None
-    counted_tflops: tuple[float, float] | None
+    counted_tflops: float | None
     notes: tuple[str, ...]
 
 
@@ -170,8 +170,8 @@ def explain(target: str, gpu: GpuRecord, problem: GemmProblem) -> Explanation:
         shared_bytes=compiled.shared_bytes,
     )
     counts = compiled.counts
-    rates = counted_tflops(verdict, machine, counts) if counts else None
-    return Explanation(record.name, gpu, verdict, compiled, rates, notes)
+    rate = counted_tflops(verdict, machine, counts) if counts else None
+    return Explanation(record.name, gpu, verdict, compiled, rate, notes)
 
 
 def _parsed(text: str) -> TileConfig:

@@ -257,8 +257,7 @@ def _summary(explanation: Explanation) -> list[tuple[str, str]]:
     verdict = explanation.verdict
     counted = []
     if explanation.counted_tflops:
-        rates = " to ".join(_number(rate, 1) for rate in explanation.counted_tflops)
-        text = f"{rates} TFLOP/s, with all and without bank conflicts"
+        text = f"{_number(explanation.counted_tflops, 1)} TFLOP/s"
         counted.append(("from the machine code", text))
     return [
         (

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lowgemm.hardware import GpuRecord
+from lowgemm.hardware.shared_memory import LOAD_EXTRA_CYCLES_PER_ROW
 from lowgemm.studies.lab.experiment import MachineCode, Prediction
 
-__all__ = ["ffma_cycles", "issue_cycles", "slowest"]
+__all__ = ["ffma_cycles", "issue_cycles", "lost_cycles", "slowest"]
+
+#: Registers that a load from shared memory writes.
+_ROWS = {"LDS.32": 1, "LDS.64": 2, "LDS.128": 4}
 
 
 def ffma_cycles(gpu: GpuRecord, ffma: float, warps: int) -> float:
@@ -30,15 +34,27 @@ def issue_cycles(
     warps
         Warps that do it.
     code
-        The loop: its instructions, and where an FFMA leaves no cycle between two issues, its
-        register-bank conflicts, each of which keeps a scheduler from one issue.
+        The loop: its instructions, and where an FFMA leaves no cycle between two issues, what
+        :func:`lost_cycles` adds.
     """
     capability = gpu.capability
-    slots = float(code.instructions if code else instructions)
-    partition_lanes = capability.ffma_lanes_per_sm // capability.partitions_per_sm
-    if code and partition_lanes == capability.threads_per_warp:
-        slots += code.conflict_cycles or 0
+    slots = code.instructions + lost_cycles(gpu, code) if code else instructions
     return slots * warps / capability.partitions_per_sm
+
+
+def lost_cycles(gpu: GpuRecord, code: MachineCode) -> float:
+    """Cycles of a sub-partition that an iteration loses beside its issue slots.
+
+    They are those of register-bank conflicts and those in which loads from shared memory write
+    their registers. Where an FFMA takes two cycles of its pipe there are none: the rest goes in
+    between.
+    """
+    capability = gpu.capability
+    partition_lanes = capability.ffma_lanes_per_sm // capability.partitions_per_sm
+    if partition_lanes < capability.threads_per_warp:
+        return 0.0
+    rows = sum(n * _ROWS.get(name, 0) for name, n in code.mix.items())
+    return (code.conflict_cycles or 0) + rows * LOAD_EXTRA_CYCLES_PER_ROW
 
 
 def slowest(cycles: Mapping[str, float]) -> Prediction:

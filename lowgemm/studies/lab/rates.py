@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lowgemm.hardware import GpuRecord, nearest_with
+from lowgemm.studies.lab.bounds import lost_cycles
 from lowgemm.studies.lab.experiment import MachineCode
 
 __all__ = [
@@ -47,8 +48,8 @@ def latency_cycles(gpu: GpuRecord, level: str) -> Figure:
 def issue_cycles_per_ffma(gpu: GpuRecord, code: MachineCode | None) -> float:
     """Cycles of a sub-partition that an FFMA of the hot loop takes, with its share of the rest.
 
-    A sub-partition issues one instruction a cycle; a register-bank conflict takes another cycle. On
-    chips with 64 FFMA lanes per SM an FFMA occupies its pipe for two cycles, and the rest goes in
+    A sub-partition issues one instruction a cycle, less what :func:`lost_cycles` says. On chips
+    with 64 FFMA lanes per SM an FFMA occupies its pipe for two cycles, and the rest goes in
     between. Without machine code only the pipe counts.
     """
     cc = gpu.capability
@@ -56,7 +57,7 @@ def issue_cycles_per_ffma(gpu: GpuRecord, code: MachineCode | None) -> float:
     ffmas = code.mix.get("FFMA", 0) if code else 0
     if code is None or not ffmas:
         return pipe
-    return max(pipe, (code.instructions + (code.conflict_cycles or 0)) / ffmas)
+    return max(pipe, (code.instructions + lost_cycles(gpu, code)) / ffmas)
 
 
 def _note(gpu: GpuRecord, known: GpuRecord) -> str:

@@ -177,9 +177,10 @@ class RegisterBanks(Experiment):
     name = "register-banks"
     title = "Register banks, .reuse, and the order of FFMAs"
     claim = (
-        "The register file gives one row a bank and cycle, Rn lying in bank n mod 2; what .reuse "
-        "keeps is not read. So an FFMA takes max(1, fresh even reads, fresh odd reads) cycles, and "
-        "an 8 x 8 outer product reaches full rate only when walked like a snake."
+        "The register file gives one row a bank and cycle, Rn lying in bank n mod 2, and each bank "
+        "holds one read more; what .reuse keeps is not read. So a second fresh operand of a bank "
+        "costs a cycle unless the next FFMAs leave the bank idle, and an 8 x 8 outer product "
+        "reaches full rate only when walked like a snake."
     )
     quantity = "FFMA rate"
     unit = "FFMA per cycle and SM partition"
