@@ -362,3 +362,43 @@ def test_a_failure_shows_the_loop_that_only_a_pointer_reaches(tmp_path: Path) ->
     assert failed(report) == ["hot_loop.FFMA == 0"]
     assert "sum = sum * p[i] + 1.0f" in shown
     assert "in the loop" in shown
+
+
+# Local memory, multiply-adds and loops that stand in a function of the kernel's.
+BEHIND = """
+// expect: mix.STL == 0; mix.FFMA == 0; stack_bytes == 0; loops == 0; spill_store_bytes == 0
+__device__ __noinline__ float behind(const float* x, int n) {
+    float a[32], s = 0;
+    for (int i = 0; i < n; ++i) a[i] = x[i];
+    for (int i = 0; i < n; ++i) s = __fmaf_rn(s, a[i], 2.0f);
+    return s;
+}
+__global__ void k(float* o, int n) { o[threadIdx.x] = behind(o, n); }
+"""
+
+
+@pytest.mark.parametrize("option", ["-G", "-rdc=true", "--fmad=true"])
+def test_functions_that_a_kernel_calls_are_checked(option: str, tmp_path: Path) -> None:
+    """What a device function does counts for its kernels, wherever the compiler puts it."""
+    source = tmp_path / "behind.cu"
+    source.write_text(BEHIND, encoding="utf-8")
+    report = check_file(source, ["sm_90"], options=[option])
+    failed = {finding.verdict.expectation.path for finding in report.failures}
+    assert {"mix.STL", "mix.FFMA", "stack_bytes", "loops"} <= failed
+    shown = {finding.verdict.expectation.path: finding.evidence for finding in report.failures}
+    assert shown["mix.STL"][0].places[0].line.line in range(3, 8)  # type: ignore[union-attr]
+
+
+def test_a_bound_does_not_pass_where_functions_are_linked_in_later() -> None:
+    """Nobody knows what a function of another file does: bounds above hold only if it may."""
+    text = """
+extern __device__ float elsewhere(float);
+__global__ void k(float* o) { o[0] = elsewhere(o[1]); }
+"""
+    options = ("-rdc=true",)
+    with pytest.raises(AssertionError, match="linked in later: _Z9elsewheref"):
+        assert_sass(text, "mix.STL == 0", options=options)
+    with pytest.raises(AssertionError, match="linked in later"):
+        assert_sass(text, "registers <= 255", options=options)
+    assert_sass(text, "mix.STL == 0", "external_calls == 1", options=options)
+    assert_sass(text, "mix.LDG >= 1", options=options)

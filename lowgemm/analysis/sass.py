@@ -51,7 +51,8 @@ class SassReport:
     ``spill_load_bytes`` come from the compiler's log and are None for a bare cubin. ``hot_loop`` is
     the index of the loop with the most FFMAs; where there are none, of the innermost and then
     longest. ``unknown_opcodes`` maps
-    each operation that lowgemm does not know to its count.
+    each operation that lowgemm does not know to its count. ``external_calls`` names the functions
+    that a relocatable cubin leaves to be linked in: what they do is in none of these figures.
     """
 
     kernel: str
@@ -71,6 +72,7 @@ class SassReport:
     hot_loop: int | None
     irreducible: bool
     unknown_opcodes: Mapping[str, int]
+    external_calls: tuple[str, ...] = ()
 
     @property
     def hot(self) -> LoopReport | None:
@@ -131,6 +133,7 @@ def analyse_kernel(
         hot_loop=_hottest(loops),
         irreducible=flow.irreducible,
         unknown_opcodes=_unknown(reached),
+        external_calls=kernel.external_calls,
     )
 
 

@@ -158,14 +158,17 @@ def assemble_kernels(
             f"NVRTC made a cubin for {read.arch}; {arch} was asked for",
             "name the architecture with arch= alone; else this is a fault in lowgemm: report it",
         )
+    # The first part of a kernel's code is its own.
+    called = {k: [part.function for part in code.parts[1:]] for k, code in read.code.items()}
     kernels = []
     for plain in read.kernels:
-        resources = told.get(plain.name)
-        if resources is None or resources.registers != plain.registers:
+        resources = told.resources(plain.name, read.separate_functions, called[plain.name])
+        registers = read.own_registers[plain.name]
+        if resources is None or resources.registers != registers:
             count = "nothing" if resources is None else f"{resources.registers} registers"
             raise CubinError(
                 f"ptxas's log says {count} of kernel {plain.name!r}, "
-                f"the cubin {plain.registers} registers",
+                f"the cubin {registers} registers",
                 "keep --ptxas-options=-v in effect; else this is a fault in lowgemm: report it",
             )
         signature = refine_signature(plain, parameters.get(plain.name))

@@ -11,6 +11,7 @@ from lowgemm.analysis.evidence import Evidence, Place, collect_evidence
 from lowgemm.analysis.expectations import (
     Expectation,
     Verdict,
+    allows_external,
     allows_unknown,
     judge,
     parse_expectation,
@@ -206,9 +207,10 @@ def _findings(
     text: str | None,
 ) -> list[Finding]:
     judged = [
-        (report, judge(item, report, unknown_allowed=allows_unknown(chosen)))
+        (report, judge(item, report, unknown_allowed=unknown, external_allowed=external))
         for report in reports
         for chosen in (select(expectations, report),)
+        for unknown, external in ((allows_unknown(chosen), allows_external(chosen)),)
         for item in chosen
     ]
     failed = [verdict for _, verdict in judged if not verdict.passed]

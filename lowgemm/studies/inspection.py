@@ -96,7 +96,8 @@ def _judges() -> bytes:
 
 def _report(fields: dict[str, Any]) -> SassReport:
     loops = tuple(_loop(loop) for loop in fields.pop("loops"))
-    return replace(SassReport(**fields, loops=()), loops=loops)
+    calls = tuple(fields.pop("external_calls"))
+    return replace(SassReport(**fields, loops=()), loops=loops, external_calls=calls)
 
 
 def _loop(fields: dict[str, Any]) -> LoopReport:

@@ -42,6 +42,9 @@ def _kernel_view(report: SassReport) -> RenderableType:
         parts.append(Text("  no loop"))
     if report.unknown_opcodes:
         parts.append(Text(f"  unknown opcodes: {_mix(report.unknown_opcodes)}", style="yellow"))
+    if report.external_calls:
+        called = ", ".join(report.external_calls)
+        parts.append(Text(f"  calls what is linked in later: {called}", style="yellow"))
     if report.irreducible:
         parts.append(Text("  a cycle with two entries is not among the loops", style="yellow"))
     return Group(*parts, Text())
