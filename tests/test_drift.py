@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,17 @@ def test_a_row_has_a_value_for_each_release() -> None:
     assert "NVRTC 12.9" in text
     assert "LDS.128" in text
     assert "FFMA " not in text
+
+
+def test_overloads_are_followed_each_on_its_own() -> None:
+    """Two kernels of one name are two; releases may number an anonymous namespace differently."""
+    first = replace(kernel(name="k(float*)"), symbol="_Z1kPf")
+    second = replace(kernel(name="k(int*, int)"), symbol="_Z1kPii")
+    hidden = [
+        replace(kernel(name="q"), symbol=f"_ZN12_GLOBAL__N_{number}1qEv") for number in (1, 2)
+    ]
+    traced = trace_drift([[first, second, hidden[0]], [second, first, hidden[1]]])
+    assert [one.kernel for one in traced] == ["k(float*)", "k(int*, int)", "q"]
 
 
 def test_releases_that_agree_are_a_line() -> None:

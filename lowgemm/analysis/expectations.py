@@ -18,6 +18,9 @@ between several, the kernel's name where they are not for all, and a remark afte
     // expect: spill_store_bytes == 0; registers <= 128
     // expect scale<4>: hot_loop.LDS.128 == 4  // one for each row
 
+Overloads are named with their parameters (``scale(float*)``) or all at once, kernels of an
+anonymous namespace without it.
+
 What looks like an expectation and cannot be read as one, in a remark as well, is an error.
 
 RED and REDG, the names of one operation on different architectures, mean either. In a kernel with
@@ -41,6 +44,7 @@ from pathlib import Path
 
 from lowgemm.analysis.sass import LoopReport, SassReport
 from lowgemm.binary.instruction import SourceLine
+from lowgemm.binary.mangled import ANONYMOUS
 from lowgemm.errors import ExpectationError, SourceNotFoundError, UnknownArchitectureError
 from lowgemm.hardware import Architecture
 from lowgemm.isa import Access, Opcode, Space, lookup
@@ -55,6 +59,7 @@ __all__ = [
     "allows_external",
     "allows_unknown",
     "figure",
+    "instances",
     "judge",
     "parse_expectation",
     "parse_expectations",
@@ -101,7 +106,10 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 _EXPECTATION = re.compile(r"(?:\[([^\]]*)\]\s*)?([^\s=!<>]+)\s*(==|!=|<=|>=|<|>)\s*(\S+)")
 _PATH = re.compile(r"(?:(hot_loop|loops\[([0-9]{1,6})\])\.)?(mix\.)?(\w+)(?:\.([0-9]{1,4}))?")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
-_BODY = re.compile(r"\s*([A-Za-z_]\w*(?:::\w+)*(?:\s*<.*>)?)?\s*:(?!:)(.*)")
+_NAME = re.compile(
+    r"\s*((?:\(anonymous namespace\)|[A-Za-z_]\w*)(?:::(?:\(anonymous namespace\)|\w+))*)?"
+)
+_COLON = re.compile(r"\s*:(?!:)")
 _COMPARES = re.compile(r"==|!=|<=|>=|≤|≥|\s[<>]\s*[0-9]")
 # What may hold the beginning of a comment and is none, before the comments themselves.
 _TOKEN = re.compile(
@@ -112,6 +120,14 @@ _TOKEN = re.compile(
 )
 _WORD = re.compile(r"\bexpect(s|ed|ing|ations?)?\b(?!-)", re.IGNORECASE)
 _CLAUSE = re.compile(r"(?:\[[^\]]*\]\s*)?([^\s=!<>≤≥]+)\s*[=!<>≤≥]")
+_CLAUSE_WITHIN = re.compile(
+    r"(?<![\w.\]])[A-Za-z_][\w.\[\]]*\s*(?:[=!<>]=|[<>≤≥])\s*-?[\d.]+\s*(?:$|[,;)]|and\b)"
+)
+_FIRST_WORD = re.compile(r"[A-Za-z]+")
+_LEADING_WORD = re.compile(r"\W*\w+[,:]?\s+")
+# Of the resemblance of a word to "expect", and what brackets close.
+_NEAR = 0.8
+_CLOSES = {"(": ")", "[": "]", "{": "}", "<": ">"}
 # What may stand before the first word of a comment: its marks, and those of lists and tags.
 _MARKS = "/*!<#-+@\\ \t\f\v"
 # Names of one operation: sm_70 to sm_89 say RED what later architectures say REDG.
@@ -141,7 +157,11 @@ class Expectation:
 
     def concerns(self, report: SassReport) -> bool:
         """Whether it speaks of this kernel on this architecture."""
-        return self.names(report.kernel) and (not self.archs or self._names_arch(report.arch))
+        return self.speaks_of(report) and (not self.archs or self._names_arch(report.arch))
+
+    def speaks_of(self, report: SassReport) -> bool:
+        """Whether it speaks of this kernel, by any of its names."""
+        return any(map(self.names, report.names))
 
     def names(self, kernel: str) -> bool:
         """Whether it speaks of a kernel of that name: an instance, or all of a template."""
@@ -149,6 +169,9 @@ class Expectation:
             return True
         wanted, actual = _squeezed(self.kernel), _squeezed(kernel)
         return wanted == actual or wanted == actual.partition("<")[0]
+
+    def _names_instance(self, report: SassReport) -> bool:
+        return self.kernel is not None and _squeezed(self.kernel) in map(_squeezed, report.names)
 
     def _names_arch(self, spelling: str) -> bool:
         arch = Architecture.parse(spelling)
@@ -200,15 +223,48 @@ def parse_expectation(text: str) -> Expectation:
     """
     if not isinstance(text, str):
         raise ExpectationError(f"{text!r} is no expectation but a {type(text).__name__}", _HOW)
-    body = _BODY.fullmatch(text)
-    kernel, said = (body[1], body[2]) if body else (None, text)
+    kernel, said = _body(text) or (None, text)
     match = _EXPECTATION.fullmatch(said.strip())
     if match is None:
         raise ExpectationError(f"{text.strip()!r} is no expectation", _HOW)
     archs, path, comparison, number = match.groups()
     read_path(path)
     value, chosen = _number(number, text), _archs(archs, text)
-    return Expectation(path, comparison, value, chosen, kernel.strip() if kernel else None)
+    return Expectation(path, comparison, value, chosen, kernel)
+
+
+def _body(text: str) -> tuple[str | None, str] | None:
+    """What is said behind a colon, and the kernel's name before it; None where there is no colon.
+
+    The name may have template arguments and, of an overload, parameters: both in brackets, within
+    which a colon is part of the name.
+    """
+    match = _NAME.match(text)
+    assert match is not None  # all of it may be missing
+    end = match.end()
+    for bracket in "<(" if match[1] else "":
+        opening = len(text) - len(text[end:].lstrip())
+        if text[opening : opening + 1] == bracket:
+            end = _closing(text, opening)
+    colon = _COLON.match(text, end)
+    if colon is None:
+        return None
+    return text[:end].strip() or None, text[colon.end() :]
+
+
+def _closing(text: str, opening: int) -> int:
+    """Where the bracket that opens there has been closed; the text's end if it never is."""
+    waiting: list[str] = []
+    for at in range(opening, len(text)):
+        letter, inner = text[at], waiting[-1] if waiting else ""
+        if letter == inner:
+            waiting.pop()
+            if not waiting:
+                return at + 1
+        # In other brackets < and > compare.
+        elif letter in _CLOSES and (letter != "<" or inner in ("", ">")):
+            waiting.append(_CLOSES[letter])
+    return len(text)
 
 
 def _number(number: str, text: str) -> float:
@@ -304,15 +360,30 @@ def parse_expectations(text: str, file: str = "") -> tuple[Expectation, ...]:
         A comment looks like an expectation and is none; the message names its line.
     """
     found: list[Expectation] = []
-    last = -1
+    last, unfinished = -1, False
     for number, comment in _comments(text):
         origin = SourceLine(file, number)
         here = list(_of_comment(comment, origin))
-        if not here and number == last + 1 and _is_clause(comment):
+        if not here and number == last + 1 and _goes_on(comment, unfinished):
             raise _unread(origin, comment, "begin each line with expect:")
         found += here
-        last = number if here else last
+        if here:
+            last, unfinished = number, comment.endswith((";", ","))
     return tuple(found)
+
+
+def _goes_on(comment: str, unfinished: bool) -> bool:
+    """Whether a line below an expectation is meant to be one, and does not say so.
+
+    It is if it begins with a clause, if but one word stands before its clauses, or if the line
+    above is not finished. Further words make it prose.
+    """
+    word = _LEADING_WORD.match(comment)
+    clauses = comment[word.end() :].rstrip(".,; ").split(";") if word else ()
+    only_clauses = bool(clauses) and all(
+        _EXPECTATION.fullmatch(clause.strip()) and _is_clause(clause) for clause in clauses
+    )
+    return _is_clause(comment) or only_clauses or (unfinished and _has_clause(comment))
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
@@ -337,7 +408,7 @@ def _of_comment(comment: str, origin: SourceLine) -> Iterator[Expectation]:
         said = part.strip(_MARKS)
         word = _WORD.match(said)
         rest = said[word.end() :] if word is not None and word[1] is None else ""
-        if _compares(rest) or (index == 0 and _BODY.fullmatch(rest)):
+        if _compares(rest) or (index == 0 and word is not None and _body(rest)):
             expects = True
             yield from _of_part(said, rest, origin)
             continue
@@ -348,18 +419,20 @@ def _of_comment(comment: str, origin: SourceLine) -> Iterator[Expectation]:
 
 
 def _of_part(said: str, rest: str, origin: SourceLine) -> Iterator[Expectation]:
-    body = _BODY.fullmatch(rest)
+    body = _body(rest)
     if body is None:
         raise _unread(origin, said)
-    kernel = body[1].strip() if body[1] else None
-    texts = [text for text in body[2].split(";") if text.strip()]
+    kernel, clauses = body
+    texts = [text for text in clauses.split(";") if text.strip()]
     if not texts:
         raise _unread(origin, said, "write what is expected on the same line")
     for text in texts:
         try:
-            yield replace(parse_expectation(text), kernel=kernel, origin=origin)
+            read = parse_expectation(text)
         except ExpectationError as error:
             raise ExpectationError(f"{origin}: {error.what}", error.remedy) from error
+        kernel = read.kernel or kernel  # a name holds up to the next one
+        yield replace(read, kernel=kernel, origin=origin)
 
 
 def _unread(
@@ -372,12 +445,29 @@ def _unread(
 
 def _is_disguised(said: str) -> bool:
     """Whether an expectation follows a word that is not quite ``expect`` or not the first."""
+    first = _FIRST_WORD.match(said)
+    if first is not None and _resembles_expect(first[0]):
+        rest = said[first.end() :]
+        _, clauses = _body(rest) or (None, rest)
+        if any(map(_is_clause, clauses.split(";"))):
+            return True
     for word in _WORD.finditer(said):
         rest = said[word.end() :]
-        body = _BODY.fullmatch(rest)
-        if (body is not None and _compares(body[2])) or _is_clause(rest):
+        body = _body(rest)
+        if (body is not None and _compares(body[1])) or _is_clause(rest) or _has_clause(rest):
             return True
     return False
+
+
+def _resembles_expect(word: str) -> bool:
+    letters = word.lower()
+    alike = difflib.SequenceMatcher(None, letters, "expect").ratio() >= _NEAR
+    return alike or sorted(letters) == sorted("expect")
+
+
+def _has_clause(text: str) -> bool:
+    """Whether a sentence or a text ends with a path that there is, a comparison and a number."""
+    return any(_is_clause(text[match.start() :]) for match in _CLAUSE_WITHIN.finditer(text))
 
 
 def _continues(remark: str) -> bool:
@@ -430,19 +520,30 @@ def select(expectations: Iterable[Expectation], report: SassReport) -> tuple[Exp
     the same direction. What a caller expects is replaced by the caller alone, not by a file.
     """
     concerned = [expectation for expectation in expectations if expectation.concerns(report)]
-    special = {_subject(item) for item in concerned if item.archs}
-    return tuple(item for item in concerned if item.archs or _subject(item) not in special)
+    special = {_subject(item, report) for item in concerned if item.archs}
+    return tuple(
+        item for item in concerned if item.archs or _subject(item, report) not in special
+    )  # fmt: skip
 
 
-def _subject(expectation: Expectation) -> tuple[PathParts, str, str | None, bool]:
-    """What an expectation speaks of, however it is spelt."""
+def _subject(
+    expectation: Expectation, report: SassReport
+) -> tuple[PathParts, str, tuple[bool, bool], bool]:
+    """What an expectation of this kernel speaks of, however it and the kernel are spelt."""
     parts = read_path(expectation.path)
     if parts.is_mnemonic:
         parts = replace(parts, name=min(_names(parts.name)))
     comparison = expectation.comparison
     direction = comparison[0] if comparison[0] in "<>" else comparison
-    kernel = None if expectation.kernel is None else _squeezed(expectation.kernel)
+    kernel = (expectation.kernel is not None, expectation._names_instance(report))
     return parts, direction, kernel, expectation.origin is None
+
+
+def instances(expectations: Iterable[Expectation]) -> tuple[str, ...]:
+    """The instances of templates that expectations name, as they are asked of the compiler."""
+    named = (item.kernel for item in expectations if item.kernel is not None and "<" in item.kernel)
+    plain = (name.replace(ANONYMOUS, "") for name in named)
+    return tuple(dict.fromkeys(name[: _closing(name, name.index("<"))] for name in plain))
 
 
 def allows_unknown(expectations: Iterable[Expectation]) -> bool:

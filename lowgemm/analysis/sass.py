@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lowgemm.analysis.banks import conflict_cycles
-from lowgemm.binary import function_name
+from lowgemm.binary import display_names, function_name, spellings
 from lowgemm.binary.flow import FlowGraph, Loop, sass_flow
 from lowgemm.binary.instruction import Instruction, SourceLine
 from lowgemm.binary.sass import SassKernel
 from lowgemm.compiler import Build, KernelResources
 
-__all__ = ["LoopReport", "SassReport", "analyse_build", "analyse_kernel"]
+__all__ = ["LoopReport", "SassReport", "analyse_build", "analyse_cubin", "analyse_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ class LoopReport:
 class SassReport:
     """One kernel on one architecture.
 
+    ``kernel`` is its name for people, ``symbol`` that in the cubin, ``name_expressions`` what it
+    was asked for by. ``arch`` is the architecture that it was compiled for; that of a bare cubin
+    cannot tell a family target (``sm_100f``).
+
     Counts leave out what is no work: NOPs, instructions that a constant predicate turns off, and
     blocks that no path reaches. ``stack_bytes`` is what a thread needs with the functions that the
     kernel calls, None where they call each other without end. ``spill_store_bytes`` and
@@ -73,6 +77,17 @@ class SassReport:
     irreducible: bool
     unknown_opcodes: Mapping[str, int]
     external_calls: tuple[str, ...] = ()
+    symbol: str = ""
+    name_expressions: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which people may mean it."""
+        return (
+            self.kernel,
+            *self.name_expressions,
+            *(spellings(self.symbol) if self.symbol else ()),
+        )
 
     @property
     def hot(self) -> LoopReport | None:
@@ -84,11 +99,21 @@ def analyse_build(build: Build, kernels: Iterable[SassKernel]) -> tuple[SassRepo
     """Report on the kernels of a build, with the spills that its log tells."""
     named = {compiled.name: compiled for compiled in build.kernels}
     return tuple(
-        analyse_kernel(
-            kernel, named[kernel.name].display_name, named[kernel.name].resources
+        replace(
+            analyse_kernel(
+                kernel, named[kernel.name].display_name, named[kernel.name].resources
+            ),
+            arch=str(build.arch),
+            name_expressions=named[kernel.name].name_expressions,
         )
         for kernel in kernels
     )  # fmt: skip
+
+
+def analyse_cubin(kernels: Sequence[SassKernel]) -> tuple[SassReport, ...]:
+    """Report on the kernels of a bare cubin, whose spills nobody knows."""
+    names = display_names([kernel.name for kernel in kernels])
+    return tuple(analyse_kernel(kernel, names[kernel.name]) for kernel in kernels)
 
 
 def analyse_kernel(
@@ -134,6 +159,7 @@ def analyse_kernel(
         irreducible=flow.irreducible,
         unknown_opcodes=_unknown(reached),
         external_calls=kernel.external_calls,
+        symbol=kernel.name,
     )
 
 

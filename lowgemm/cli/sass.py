@@ -125,16 +125,18 @@ def _chosen(found: list[tuple[str, str, T]], only: str | None) -> list[T]:
 
 def _kernels(builds: list[Build], cubins: list[bytes]) -> list[tuple[str, str, SassKernel]]:
     """Each kernel's machine code behind its name for people and that of the cubin."""
-    from lowgemm.binary import function_name
+    from lowgemm.binary import display_names
     from lowgemm.binary.sass import disassemble
 
-    names = [{k.name: k.display_name for k in build.kernels} for build in builds]
-    sources = [*zip([build.cubin for build in builds], names, strict=True)]
+    given = [{k.name: k.display_name for k in build.kernels} for build in builds]
+    sources = [*zip([build.cubin for build in builds], given, strict=True)]
     sources += [(cubin, {}) for cubin in cubins]
     return [
-        (known.get(kernel.name) or function_name(kernel.name), kernel.name, kernel)
+        (names[kernel.name], kernel.name, kernel)
         for cubin, known in sources
-        for kernel in disassemble(cubin, live_registers=False)
+        for kernels in (disassemble(cubin, live_registers=False),)
+        for names in (display_names([kernel.name for kernel in kernels], known),)
+        for kernel in kernels
     ]
 
 

@@ -13,6 +13,7 @@ from lowgemm.analysis.expectations import (
     Verdict,
     allows_external,
     allows_unknown,
+    instances,
     judge,
     parse_expectation,
     read_expectations,
@@ -179,8 +180,7 @@ def _instances(
     """The instances asked for and, of a file, those that its expectations name."""
     if target.lower() in RUNG_NAMES:
         return tuple(given)
-    named = (e.kernel for e in expectations if e.kernel is not None and "<" in e.kernel)
-    return tuple(dict.fromkeys([*given, *named]))
+    return tuple(dict.fromkeys([*given, *instances(expectations)]))
 
 
 def _parsed(expectations: Sequence[str | Expectation]) -> list[Expectation]:
@@ -189,7 +189,7 @@ def _parsed(expectations: Sequence[str | Expectation]) -> list[Expectation]:
 
 def _check_names(expectations: Sequence[Expectation], reports: Sequence[SassReport]) -> None:
     for expectation in expectations:
-        if not any(expectation.names(report.kernel) for report in reports):
+        if not any(expectation.speaks_of(report) for report in reports):
             there = ", ".join(report.kernel for report in reports)
             origin = f"{expectation.origin}: " if expectation.origin else ""
             raise ExpectationError(
@@ -217,18 +217,13 @@ def _findings(
     if not failed:
         return [Finding(verdict) for _, verdict in judged]
     live = any("registers" in verdict.expectation.path for verdict in failed)
-    code = _code(build, live)
+    code = {k.name: k for k in disassemble(build.cubin, live_registers=live)}
     return [
         Finding(verdict)
         if verdict.passed
-        else Finding(verdict, _evidence(verdict, report, code[report.kernel], text))
+        else Finding(verdict, _evidence(verdict, report, code[report.symbol], text))
         for report, verdict in judged
     ]
-
-
-def _code(build: Build, live: bool) -> dict[str, SassKernel]:
-    names = {kernel.name: kernel.display_name for kernel in build.kernels}
-    return {names[k.name]: k for k in disassemble(build.cubin, live_registers=live)}
 
 
 def _evidence(

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from lowgemm.analysis import LoopReport, SassReport, analyse_build
 from lowgemm.analysis.difference import kernel_figures, loop_figures, match_loops
+from lowgemm.binary import demangle
 from lowgemm.binary.sass import disassemble
 from lowgemm.compiler import Build
 from lowgemm.errors import ArgumentValueError, ToolFailedError
@@ -140,16 +141,24 @@ def _inspect(build: Build) -> tuple[SassReport, ...]:
 
 
 def trace_drift(releases: Sequence[Sequence[SassReport]]) -> tuple[KernelDrift, ...]:
-    """Follow kernels, by name and architecture, and their loops through releases.
+    """Follow kernels and their loops through releases, on each architecture.
 
     Parameters
     ----------
     releases
         The reports of each release. A kernel that one of them lacks is left out.
     """
-    by_key = [{(r.kernel, r.arch): r for r in reports} for reports in releases]
+    by_key = [{_key(report): report for report in reports} for reports in releases]
     everywhere = [key for key in by_key[0] if all(key in reports for reports in by_key)]
     return tuple(_kernel_drift([reports[key] for reports in by_key]) for key in everywhere)
+
+
+def _key(report: SassReport) -> tuple[str, str]:
+    """A kernel's own name: with parameters, as overloads share the rest.
+
+    Releases number an anonymous namespace differently, so the mangled name does not do.
+    """
+    return demangle(report.symbol) or report.kernel, report.arch
 
 
 def _kernel_drift(reports: Sequence[SassReport]) -> KernelDrift:
