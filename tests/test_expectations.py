@@ -339,6 +339,16 @@ def test_a_family_target_is_an_architecture_of_its_own() -> None:
     assert plain.concerns(report("sm_100")) and not special.concerns(report("sm_100"))
 
 
+def test_global_memory_has_accesses_of_256_bits() -> None:
+    """LDG.256 and STG.256 of sm_100 can be expected; other operations have no such width."""
+    wide = replace(report("sm_100"), mix={"LDG.256": 2, "STG.256": 1, "LDG.128": 4})
+    assert figure(wide, "mix.LDG.256") == 2
+    assert figure(wide, "STG.256") == 1
+    assert figure(wide, "LDG") == 6
+    with pytest.raises(ExpectationError, match="no width of 256"):
+        parse_expectation("LDS.256 == 0")
+
+
 def test_red_and_redg_are_one_operation() -> None:
     """An atomic reduction counts under either name, as its name depends on the architecture."""
     there = replace(report(), mix={"REDG": 3}, unknown_opcodes={})

@@ -133,6 +133,8 @@ _MARKS = "/*!<#-+@\\ \t\f\v"
 # Names of one operation: sm_70 to sm_89 say RED what later architectures say REDG.
 _SAME = (("RED", "REDG"),)
 _WIDTHS = (8, 16, 32, 64, 128)
+# From sm_100 on.
+_WIDE, _WIDE_BITS = ("LDG", "STG"), 256
 _HOW = "write a path, a comparison and a number, as in hot_loop.LDS.128 == 4"
 
 
@@ -309,8 +311,9 @@ def read_path(path: str) -> PathParts:
         raise _no_such(path, name, figures)
     if width is None:
         return PathParts(loop, name, is_mnemonic=True)
-    if not known[name] or int(width) not in _WIDTHS:
-        there = ", ".join(map(str, _WIDTHS)) if known[name] else "none"
+    widths = (*_WIDTHS, _WIDE_BITS) if name in _WIDE else _WIDTHS if known[name] else ()
+    if int(width) not in widths:
+        there = ", ".join(map(str, widths)) or "none"
         raise ExpectationError(
             f"{path!r}: {name} has no width of {width} bits", f"its widths: {there}"
         )

@@ -29,9 +29,9 @@ class HostLoop:
     that accumulate from pass to pass, ``all_fma_elements`` those in all; ``lane_fmas`` take one
     lane of a register as a factor for all (AArch64). ``loads`` and ``stores`` are the instructions
     that do; ``broadcasts`` repeat what they load, or a register's element, across a vector, those
-    inside a multiply-add included. ``vector_bits`` is the width of the multiply-adds, without them the widest vector,
-    None for a scalable one. ``accumulators`` are sums that multiply-adds carry from one pass to the
-    next, each counted once whatever registers it stands in.
+    inside a multiply-add included. ``vector_bits`` is the width of the multiply-adds, without them
+    the widest vector, None for a scalable one. ``accumulators`` are sums that multiply-adds carry
+    from one pass to the next, each counted once whatever registers it stands in.
     """
 
     index: int

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lowgemm.binary.cubin import CodePart, KernelCode, read_cubin
+from lowgemm.binary.escapes import listed_file
 from lowgemm.binary.instruction import Instruction, SourceLine, decode
 from lowgemm.binary.signature import KernelSignature
 from lowgemm.errors import CubinError, ToolFailedError
@@ -20,7 +21,7 @@ from lowgemm.toolchain import run_tool
 __all__ = ["SassKernel", "disassemble", "read_sass"]
 
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)"?,')
-_FILE_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at)?')
+_FILE_LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)( inlined at)?')
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
 _LIVE = re.compile(r"//\s*\|\s*(\d*)\s*\|")
 
@@ -150,7 +151,7 @@ def _parse_section(lines: list[str]) -> dict[int, _Text]:
         if where:
             # Of a chain of inlined functions the first line is the innermost: that is the code.
             if not inlined:
-                line = SourceLine(where[1], int(where[2]))
+                line = SourceLine(listed_file(where[1]), int(where[2]))
             inlined = bool(where[3])
         elif text.lstrip().startswith(".type"):
             line, inlined = None, False  # a function; those of ptxas have no line of their own
