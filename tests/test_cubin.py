@@ -250,6 +250,24 @@ def test_a_relocatable_kernel_has_the_registers_and_stack_of_its_callees() -> No
     assert 0 < kernels["direct"].stack_bytes < kernels["deeper"].stack_bytes  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("option", ["-rdc=true", "-G", "--fmad=true"])
+def test_shared_memory_of_a_function_counts_for_its_kernels(option: str) -> None:
+    """Variables of a device function are the kernel's too, once however often it is called."""
+    text = """
+__device__ __noinline__ float turned(const float* x, int n) {
+    __shared__ float a[64];
+    a[threadIdx.x] = x[n];
+    __syncthreads();
+    return a[63 - threadIdx.x];
+}
+extern "C" __global__ void twice(float* o, int n) { o[0] = turned(o, n) + turned(o + n, n); }
+extern "C" __global__ void never(float* o, int n) { o[0] = n; }
+"""
+    build = compile_source(text, arch=90, options=(option,))
+    assert build.kernel("twice").signature.shared_bytes == 256
+    assert build.kernel("never").signature.shared_bytes == 0
+
+
 def test_a_function_to_be_linked_in_is_told() -> None:
     """What a relocatable kernel calls and the cubin lacks is named; printf is the driver's."""
     text = """

@@ -49,6 +49,7 @@ _EIATTR_KPARAM_INFO_V2 = 0x45
 _UNKNOWN_STACK = 0xFFFFFFFF
 _POINTER_SPACE = 5
 
+_SHARED_SECTIONS = (".nv.shared", ".nv_debug.shared")
 # What the driver brings, whatever a cubin is linked with.
 _SYSTEM_CALLS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
 # Kernels share functions with sections of their own: a damaged file could make its code of them
@@ -278,15 +279,36 @@ def _with_callees(
     """A kernel of a relocatable cubin as the linker will make it; in others it is so already."""
     if program.elf.executable:
         return kernel
-    reached = [s for s in program.reached(symbol) if s.section]
+    reached = program.reached(symbol)
     frames = {index: count.stack_bytes for index, count in counts.items()}
-    frames |= {s.index: 0 for s in program.reached(symbol) if s.name in _SYSTEM_CALLS}
-    registers = (counts[s.index].registers for s in reached if s.index in counts)
+    frames |= {s.index: 0 for s in reached if s.name in _SYSTEM_CALLS}
+    registers = (counts[s.index].registers for s in reached if s.section and s.index in counts)
     return replace(
         kernel,
         registers=max((kernel.registers, *registers)),
+        shared_bytes=kernel.shared_bytes + _shared_bytes(symbol, reached, program),
         stack_bytes=program.calls.stack_bytes(symbol.index, frames),
     )
+
+
+def _shared_bytes(kernel: _Symbol, reached: list[_Symbol], program: _Program) -> int:
+    """The shared memory that the functions of a relocatable kernel declare, each variable once.
+
+    It stands in a section of the file's; the relocations of the functions' code name it.
+    """
+    sections, own = program.elf.sections, f".nv.shared.{kernel.name}"
+    variables: dict[int, int] = {}
+    for code in dict.fromkeys(s.section for s in (kernel, *reached) if s.section < len(sections)):
+        relocations = program.elf.find(f".rela{sections[code].name}")
+        content = relocations.content if relocations else b""
+        for _, info, _ in struct.iter_unpack("<QQq", content[: len(content) // 24 * 24]):
+            if info >> 32 >= len(program.symbols):
+                raise _damaged(f".rela{sections[code].name}", f"it names symbol {info >> 32}")
+            symbol = program.symbols[info >> 32]
+            where = sections[symbol.section].name if symbol.section < len(sections) else ""
+            if where.startswith(_SHARED_SECTIONS) and where != own:
+                variables[symbol.index] = symbol.size
+    return sum(variables.values())
 
 
 def _read_elf(data: bytes) -> _Elf:
@@ -354,6 +376,7 @@ class _Symbol:
     name: str
     section: int
     value: int
+    size: int
     is_function: bool
     is_entry: bool
 
@@ -371,13 +394,13 @@ def _symbols(elf: _Elf) -> list[_Symbol]:
     symbols, texts = [], strings.content
     usable = len(table.content) // 24 * 24
     for index, entry in enumerate(struct.iter_unpack("<IBBHQQ", table.content[:usable])):
-        name_at, info, other, section, value, _ = entry
+        name_at, info, other, section, value, size = entry
         is_function = info & 0xF == _STT_FUNC
         is_entry = is_function and bool(other & _STO_CUDA_ENTRY)
         # Of the others only what is called and not here is named.
         is_named = is_entry or section == 0
         name = _string(texts, name_at) if is_named else ""
-        symbols.append(_Symbol(index, name, section, value, is_function, is_entry))
+        symbols.append(_Symbol(index, name, section, value, size, is_function, is_entry))
     return symbols
 
 

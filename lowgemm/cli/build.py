@@ -93,6 +93,10 @@ def _build_rows(build: Build) -> list[dict[str, Any]]:
             "arch": str(build.arch),
             "nvrtc": build.nvrtc_version,
             **asdict(kernel.resources),
+            # The others are what ptxas says of the kernel alone.
+            "registers_with_callees": kernel.signature.registers,
+            "shared_bytes_with_callees": kernel.signature.shared_bytes,
+            "stack_bytes_with_callees": kernel.signature.stack_bytes,
             "parameters": [asdict(parameter) for parameter in kernel.signature.parameters],
         }
         for kernel in build.kernels

@@ -45,7 +45,10 @@ def doctor_view(findings: Sequence[Finding]) -> RenderableType:
 
 
 def builds_table(builds: Sequence[Build]) -> Table:
-    """Kernels and their resources (memory in bytes), one line a kernel and architecture."""
+    """Kernels and their resources (memory in bytes), one line a kernel and architecture.
+
+    All of it is with the functions that a kernel calls; a stack that nobody knows is a ``?``.
+    """
     table = _plain_table()
     table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("arch")
@@ -53,11 +56,12 @@ def builds_table(builds: Sequence[Build]) -> Table:
         table.add_column(name, justify="right")
     for build in builds:
         for kernel in build.kernels:
-            r = kernel.resources
+            r, whole = kernel.resources, kernel.signature
+            stack = "?" if whole.stack_bytes is None else str(whole.stack_bytes)
             table.add_row(
                 kernel.display_name,
                 str(build.arch),
-                *(str(r.registers), str(r.shared_bytes), str(r.stack_bytes)),
+                *(str(whole.registers), str(whole.shared_bytes), stack),
                 *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
             )
     return table
