@@ -411,3 +411,13 @@ def test_a_branch_through_a_table_is_followed_without_nvdisasm(arch: str, option
     assert [len(set(labels.split(","))) for labels in listed] == [
         len(branch.table_targets) for branch in branches
     ]
+
+
+def test_all_of_a_kernel_is_reached_where_nobody_knows_a_table() -> None:
+    """Without its targets a branch may go to any block that nothing else leads to."""
+    (kernel,) = read_sass(compile_source(SWITCH, arch=90).cubin)
+    blind = replace(
+        kernel, instructions=tuple(replace(i, table_targets=()) for i in kernel.instructions)
+    )
+    known, guessed = analyse_kernel(kernel), analyse_kernel(blind)
+    assert (guessed.instructions, guessed.mix) == (known.instructions, known.mix)
