@@ -11,7 +11,7 @@ comma := ,
 EXTRAS := dev$(if $(wildcard /proc/driver/nvidia/version),$(comma)peers)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup ladder test gpu-test verify check sass tables format doctor wheel clean
+.PHONY: help setup ladder test gpu-test verify check sass lab lab-pages tables format doctor wheel clean
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,10 +52,17 @@ check: setup  ## Format, lint, types, layering, spelling, and the tests.
 	@$(BIN)/codespell
 	@$(BIN)/python scripts/tables.py --check
 	@$(BIN)/python scripts/sass_reports.py --check
+	@$(BIN)/python scripts/lab_pages.py --check
 	@$(MAKE) --no-print-directory test
 
 sass: setup  ## Write sass_reports/: what the compiler made of every rung on six architectures.
 	@$(BIN)/python scripts/sass_reports.py
+
+lab: setup  ## Run the experiments: predictions, machine code, and on a GPU the measurements.
+	@$(BIN)/lowgemm lab
+
+lab-pages: setup  ## Write sass_reports/lab/ from the committed measurements and notes.
+	@$(BIN)/python scripts/lab_pages.py
 
 tables: setup  ## Write the measured tables and examples into the documents.
 	@$(BIN)/python scripts/tables.py

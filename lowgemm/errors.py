@@ -42,6 +42,7 @@ __all__ = [
     "ToolNotFoundError",
     "ToolTimeoutError",
     "UnknownArchitectureError",
+    "UnknownExperimentError",
     "UnknownGpuError",
     "UnknownRungError",
     "VerificationError",
@@ -260,6 +261,10 @@ class MeasurementError(LowgemmError):
 
 class OutputError(LowgemmError):
     """A result cannot be written where it should go."""
+
+
+class UnknownExperimentError(LowgemmError, LookupError):
+    """No experiment of the laboratory has that name."""
 
 
 class UnknownRungError(LowgemmError, LookupError):

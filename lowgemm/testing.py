@@ -10,7 +10,7 @@ from typing import Any
 from lowgemm.analysis.expectations import (
     Expectation,
     instances,
-    parse_expectation,
+    parse_clauses,
     parse_expectations,
 )
 from lowgemm.compiler import compile_source
@@ -39,8 +39,8 @@ def assert_sass(
         A ``.cu`` file, a rung's name, or CUDA C++ itself. One line that ends as a file's name does
         and has neither ``{`` nor ``;`` is a file.
     expectations
-        Such as ``"hot_loop.LDS.128 == 4"``; those in the source's comments are checked besides. See
-        :mod:`lowgemm.analysis.expectations`.
+        Such as ``"hot_loop.LDS.128 == 4"``, also several with ``;`` between them; those in the
+        source's comments are checked besides. See :mod:`lowgemm.analysis.expectations`.
     arch
         An architecture, or several.
     compile_options
@@ -83,7 +83,7 @@ def _check_text(
 ) -> CheckReport:
     wanted: list[Expectation] = [
         *parse_expectations(text, _TEXT_NAME),
-        *(e if isinstance(e, Expectation) else parse_expectation(e) for e in expectations),
+        *(item for text in expectations for item in parse_clauses(text)),
     ]
     given = compile_options.pop("name_expressions", ())
     names = tuple(dict.fromkeys([*given, *instances(wanted)]))

@@ -11,15 +11,20 @@ from pathlib import Path
 
 from lowgemm.analysis import SassReport
 from lowgemm.gemm import ladder
+from lowgemm.hardware import gpu_record
 from lowgemm.report import LadderReport, read_report
 from lowgemm.studies.inspection import inspect_ladder
 from lowgemm.studies.ladder import compile_ladder
+from lowgemm.studies.questions import QUESTIONS, answer
+from lowgemm.studies.questions.answer import Subject
 from lowgemm.view.pages import index_page, rung_page
+from lowgemm.view.questions import questions_page
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "sass_reports"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 STORY_ARCH = "sm_90"
+STORY_GPU = "h200"
 
 
 def pages() -> dict[Path, str]:
@@ -31,6 +36,9 @@ def pages() -> dict[Path, str]:
     rungs = ladder(STORY_ARCH)
     measured = timings()
     texts = {FOLDER / "index.md": index_page(reports, rungs, compiled[0].build.nvrtc_version)}
+    subject = Subject(gpu_record(STORY_GPU))
+    answers = [answer(number, subject.gpu, subject) for number in QUESTIONS]
+    texts[FOLDER / "questions.md"] = questions_page(answers, compiled[0].build.nvrtc_version)
     for index, rung in enumerate(rungs):
         # The two-ideas kernel is a ladder of its own: it is set beside the naive kernel.
         earlier = rungs[0] if rung.name == "two_ideas" else rungs[index - 1] if index else None

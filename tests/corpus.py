@@ -1,4 +1,4 @@
-"""The cubins that the tests of machine code read: every rung and twenty other kernels."""
+"""The cubins that the tests of machine code read: every rung and thirty-two other files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ KERNELS = Path(__file__).parent / "kernels"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 OTHERS = tuple(sorted(path.stem for path in KERNELS.glob("*.cu")))
 ALL = (*RUNG_NAMES, *OTHERS)
+#: Files that hold more for architectures whose code runs on no other.
+SPECIFIC = {
+    "sm_90a": ("wgmma",),
+    "sm_100a": ("tcgen05", "precision", "mma"),
+    "sm_103a": ("tcgen05",),
+    "sm_120a": ("precision", "mma"),
+}
 
 # A kernel whose only loop stands in a function that only a pointer names.
 POINTER = """\
@@ -52,13 +59,14 @@ def kernels(name: str, arch: str) -> tuple[SassKernel, ...]:
         return _disassembled(build(name, arch).cubin)
     text = (KERNELS / f"{name}.cu").read_text(encoding="utf-8")
     names = set(re.findall(r"__global__[^;{(]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(", text))
-    return tuple(k for k in _others(arch) if base_name(k.name) in names)
+    files = SPECIFIC.get(arch, OTHERS)
+    return tuple(k for k in _together(arch, files) if base_name(k.name) in names)
 
 
 @cache
-def _others(arch: str) -> tuple[SassKernel, ...]:
-    """All files of ``tests/kernels`` as one: nvdisasm's start costs more than their text."""
-    text = "".join(f'#include "{name}.cu"\n' for name in OTHERS)
+def _together(arch: str, files: tuple[str, ...]) -> tuple[SassKernel, ...]:
+    """Files of ``tests/kernels`` as one: nvdisasm's start costs more than their text."""
+    text = "".join(f'#include "{name}.cu"\n' for name in files)
     made = compile_source(text, name=str(KERNELS / "all.cu"), arch=arch)
     return _disassembled(made.cubin)
 

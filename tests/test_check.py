@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from corpus import POINTER
+from corpus import KERNELS, POINTER
 from typer.testing import CliRunner, Result
 
 import lowgemm.cli.check  # registers the command
 import lowgemm.cli.sass  # noqa: F401  # the same
+from lowgemm.analysis.expectations import KERNEL_FIGURES, LOOP_FIGURES, parse_expectation
 from lowgemm.cli.common import app
 from lowgemm.errors import (
     EmptyCubinError,
@@ -362,6 +363,52 @@ def test_a_failure_shows_the_loop_that_only_a_pointer_reaches(tmp_path: Path) ->
     assert failed(report) == ["hot_loop.FFMA == 0"]
     assert "sum = sum * p[i] + 1.0f" in shown
     assert "in the loop" in shown
+
+
+# ---- how expectations are given
+
+
+def test_several_expectations_may_be_one_text(tmp_path: Path) -> None:
+    """`;` separates them for `-e` and `assert_sass` as it does in comments."""
+    path = write(tmp_path, UNROLLED)
+    asked = "registers <= 1; hot_loop.FFMA == 8; unrolled: mix.STL == 0; registers >= 99"
+    report = check_file(path, ["sm_90"], expectations=[asked], defines={"UNROLL": 8})
+    assert failed(report) == ["registers <= 1", "registers >= 99"]
+    assert [f.verdict.expectation.kernel for f in report.findings][-2:] == ["unrolled"] * 2
+    with pytest.raises(AssertionError, match="registers <= 1"):
+        assert_sass(UNROLLED, "mix.STL == 0; registers <= 1", defines={"UNROLL": 8})
+
+
+def test_an_architecture_in_the_place_of_a_kernel_is_explained(tmp_path: Path) -> None:
+    """`sm_90: registers <= 40` is answered with the way to write it."""
+    path = write(tmp_path, UNROLLED)
+    with pytest.raises(ExpectationError, match="there is no kernel") as caught:
+        check_file(path, ["sm_90"], expectations=["sm_90: registers <= 40"], defines={"UNROLL": 8})
+    assert "[sm_90] registers <= 40" in caught.value.remedy
+
+
+@pytest.mark.parametrize("path", ["HMMA.16816", "LDSM.128", "HMMA.F32"])
+def test_a_shape_is_answered_with_what_can_be_said(path: str) -> None:
+    """The remedy says that only widths of accesses are told apart."""
+    with pytest.raises(ExpectationError) as caught:
+        parse_expectation(f"{path} == 0")
+    assert "shapes, types and other modifiers" in caught.value.remedy
+
+
+def test_help_tells_all_that_may_be_expected() -> None:
+    """Every figure, loops by number, architectures and kernels stand in `check --help`."""
+    shown = CliRunner().invoke(app, ["check", "--help"]).output
+    for word in (*KERNEL_FIGURES, *LOOP_FIGURES, "loops[0]", "[sm_80", "scale<4>:", "mix.LDG.128"):
+        assert word in shown, word
+
+
+def test_an_array_is_not_taken_for_a_spill(tmp_path: Path) -> None:
+    """Where nothing is spilled the accesses to local memory are said to be an array's."""
+    array = KERNELS / "local_array.cu"
+    report = check_file(array, ["sm_90"], expectations=["stack_bytes == 0"])
+    assert "nothing is spilled" in check_text([report])
+    report = check_file(write(tmp_path, TILE), ["sm_90"], defines={"THREADS": 1024, "BLOCKS": 2})
+    assert "for spills" in check_text([report])
 
 
 # Local memory, multiply-adds and loops that stand in a function of the kernel's.

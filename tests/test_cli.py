@@ -115,6 +115,46 @@ def test_compile_shows_what_a_kernel_needs_with_its_functions(tmp_path: Path) ->
         assert str(row["stack_bytes_with_callees"]) in shown
 
 
+def test_compile_takes_rungs_and_several_files(saxpy: Path) -> None:
+    """As the other commands do; --only keeps the kernels with a text in their name."""
+    done = lowgemm("compile", "ex3", str(saxpy), "-a", "sm_90", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["kernel"] for row in json.loads(done.stdout)] == ["ex3_naive", "saxpy"]
+    done = lowgemm("compile", "ex3", str(saxpy), "-a", "sm_90", "--only", "naive", "--json")
+    assert [row["kernel"] for row in json.loads(done.stdout)] == ["ex3_naive"]
+    done = lowgemm("compile", "ex3", str(saxpy), "-a", "sm_90", "--cubin", "/tmp/x")
+    assert done.returncode == 2
+    assert "one file" in done.stderr
+
+
+def test_a_status_of_1_is_a_finding_and_2_an_error(saxpy: Path) -> None:
+    """A script can tell what does not hold or differs from what could not be done."""
+    source = [str(saxpy), "-a", "sm_90", "--only", "saxpy"]
+    assert lowgemm("check", *source, "-e", "registers >= 1").returncode == 0
+    assert lowgemm("check", *source, "-e", "registers <= 1").returncode == 1
+    assert lowgemm("check", *source, "-e", "registers <").returncode == 2
+    assert lowgemm("check", "no.cu", "-e", "registers <= 1").returncode == 2
+    differing = lowgemm("diff", *source, "--arch-b", "sm_80", "--exit-code")
+    assert differing.returncode == 1
+    assert lowgemm("diff", "no.cu", *source, "--exit-code").returncode == 2
+
+
+def test_tables_keep_to_the_columns_that_the_environment_names() -> None:
+    """COLUMNS holds in a pipe too: no line of a loop's table is longer."""
+    root = str(Path(__file__).resolve().parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "lowgemm", "sass", "ex8", "-a", "90", "--only", "true"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": root, "COLUMNS": "80"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "…" not in done.stdout
+
+
 def test_compile_writes_cubin_and_ptx(saxpy: Path, tmp_path: Path) -> None:
     """The cubin is an ELF file and the PTX is for the architecture asked for."""
     cubin, ptx = tmp_path / "k.cubin", tmp_path / "k.ptx"
@@ -135,7 +175,7 @@ def test_defines_and_log(tmp_path: Path) -> None:
     done = lowgemm("compile", str(source), "-a", "90", "-D", "VALUE=7", "-D", "FLAG", "--log")
     assert done.returncode == 0, done.stderr
     assert "ptxas info" in done.stdout
-    assert lowgemm("compile", str(source), "-a", "90", "-D", "VALUE=8").returncode == 1
+    assert lowgemm("compile", str(source), "-a", "90", "-D", "VALUE=8").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -152,20 +192,29 @@ def test_defines_and_log(tmp_path: Path) -> None:
         (("ladder", "--arch", "sm_70", "--no-run"), "sm_70"),
         (("ladder", "--size", "0"), "between 1 and"),
         (("bench", "--size", "12y"), "12y"),
+        (("compile", "k.cubin"), "k.cubin is no CUDA source but machine code"),
+        (("ptx", "k.cubin"), "k.cubin is no CUDA source but machine code"),
+        (("check", "k.cubin"), "k.cubin is no CUDA source but machine code"),
+        (("drift", "k.cubin", "--nvrtc", "12.0,12.1"), "lowgemm: k.cubin is no CUDA source"),
+        (("sass", "{template}", "-a", "90"), "name one: -k 'scale<float>' on a command line"),
+        (("compile", "{good}", "--only", "zzz"), "no kernel has 'zzz' in its name"),
     ],
 )
 def test_errors_are_a_message_and_a_status(
     arguments: tuple[str, ...], said: str, tmp_path: Path
 ) -> None:
-    """A mistake gives exit status 1 and says on stderr what, which value, and what to do."""
+    """A mistake gives exit status 2 and says on stderr what, which value, and what to do."""
     broken = tmp_path / "broken.cu"
     broken.write_text("__global__ void k() {\n  no such thing;\n}\n", encoding="utf-8")
     good = tmp_path / "good.cu"
     good.write_text(SAXPY, encoding="utf-8")
-    done = lowgemm(*(a.format(broken=broken, good=good) for a in arguments))
+    template = tmp_path / "template.cu"
+    template.write_text("template <int N> __global__ void scale(float* x) { *x = N; }\n", "utf-8")
+    files = {"broken": broken, "good": good, "template": template}
+    done = lowgemm(*(a.format(**files) for a in arguments))
     if said == "12y" and not gpu_available():
         said = "driver"  # Without a GPU that is what comes first.
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -176,7 +225,7 @@ def test_errors_are_a_message_and_a_status(
 def test_what_needs_a_gpu_says_so(verb: str) -> None:
     """Without a driver the commands that only run end with the reason and the remedy."""
     done = lowgemm(verb)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "driver cannot be loaded" in done.stderr
     assert "remedy" in done.stderr
 
@@ -220,7 +269,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert "cannot be written" in done.stderr
-    assert done.returncode == 1
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])

@@ -158,7 +158,7 @@ def test_the_command_compares_a_file_built_in_two_ways(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert f"- {path} sm_90 -DUNROLL=1\n" in done.output
     assert "FFMA" in done.output
-    same = CliRunner().invoke(app, [*asked, "--exit-code"])
+    same = CliRunner().invoke(app, [*asked, "--arch-b", "sm_90", "--exit-code"])
     assert (same.exit_code, "nothing changed" in same.output) == (0, True)
     other = CliRunner().invoke(app, [*asked, "--arch-b", "sm_120", "--exit-code", "--json"])
     assert other.exit_code == 1
@@ -172,8 +172,64 @@ def test_the_command_compares_cubins(tmp_path: Path) -> None:
     source.write_text(SOURCE, encoding="utf-8")
     cubin = tmp_path / "k.cubin"
     cubin.write_bytes(compile_source(SOURCE, arch="sm_90", defines={"UNROLL": 8}).cubin)
-    asked = ["diff", str(cubin), str(source), "-a", "sm_90", "-D", "UNROLL=8", "--exit-code"]
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 0, done.output
+    for sides in ([str(cubin), str(source)], [str(source), str(cubin)]):
+        # The source is compiled for the cubin's architecture.
+        done = CliRunner().invoke(app, ["diff", *sides, "-D", "UNROLL=8", "--exit-code"])
+        assert done.exit_code == 0, done.output
     with pytest.raises(SourceNotFoundError):
-        CliRunner().invoke(app, ["diff", str(tmp_path / "no.cubin")], catch_exceptions=False)
+        CliRunner().invoke(app, ["diff", str(tmp_path / "no.cubin"), "ex3"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["ex3"], "nothing to compare"),
+        (["ex3", "-a", "sm_80"], "nothing to compare"),
+        (["k.cubin", "--arch-b", "sm_80"], "nothing to compare"),
+        (["ex3", "-a", "sm_80", "-a", "sm_90"], "--arch-b"),
+    ],
+)
+def test_one_build_is_nothing_to_compare(asked: list[str], said: str) -> None:
+    """Without a second side, or with two architectures for one side, nothing is "unchanged"."""
+    done = CliRunner().invoke(app, ["diff", *asked])
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+
+
+def test_loops_unrolled_otherwise_compare_by_their_work() -> None:
+    """Twice of everything is twice the FFMAs; by 1000 of them only what else changed is left."""
+    before = kernel(loop(0, INNER), hot=0)
+    twice = {"FFMA": 128, "LDS.128": 8, "BRA": 1}
+    (only,) = compare_reports(before, kernel(loop(0, twice), hot=0)).loops
+    assert only.unit == "FFMA"
+    assert [change.name for change in only.per_thousand] == ["BRA"]
+    text = difference_text(compare_builds([before], [kernel(loop(0, twice), hot=0)]), "a", "b")
+    assert "by 1000 FFMA (64 -> 128)" in text
+    none = compare_reports(kernel(loop(0, {"MUFU": 2}), hot=0), kernel(loop(0, {"LDG": 2}), hot=0))
+    assert all(item.per_thousand == () for item in none.loops)
+
+
+def test_shares_that_look_the_same_are_not_listed() -> None:
+    """0.52 % and 0.54 % are one number to a reader."""
+    before = replace(kernel(loop(0, INNER), hot=0), ffma_share=0.5002)
+    after = replace(before, ffma_share=0.5004, registers=33)
+    text = difference_text(compare_builds([before], [after]), "a", "b")
+    assert "registers" in text
+    assert "ffma_share" not in text
+
+
+def test_many_loops_that_went_are_a_line() -> None:
+    """Those of one length are counted, not listed."""
+    slow = [loop(i, {"MUFU": 2, "BRA": 1}) for i in range(1, 65)]
+    before, after = kernel(loop(0, INNER), *slow, hot=0), kernel(loop(0, INNER), hot=0)
+    text = difference_text(compare_builds([before], [after]), "a", "b")
+    assert "- 64 loops, the first loop 1 " in text
+    assert len(text.splitlines()) < 12
+
+
+def test_moves_under_other_names_are_told() -> None:
+    """HFMA2s that only move a constant are no half arithmetic."""
+    before = kernel(loop(0, {"FFMA": 64, "HFMA2": 1}), hot=0)
+    many = replace(loop(0, {"FFMA": 64, "HFMA2": 9}), move_mix={"HFMA2": 9})
+    text = difference_text(compare_builds([before], [kernel(many, hot=0)]), "a", "b")
+    assert "(moves 0 -> 9)" in text

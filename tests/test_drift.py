@@ -11,8 +11,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import lowgemm.cli.drift  # noqa: F401  # registers the command
+import lowgemm.cli.check  # registers the command
+import lowgemm.cli.drift  # the same
+import lowgemm.cli.sass  # noqa: F401  # the same
 from lowgemm.analysis import LoopReport, SassReport
+from lowgemm.analysis.tracks import track_architectures
 from lowgemm.cli.common import app
 from lowgemm.compiler import compile_file
 from lowgemm.errors import (
@@ -24,8 +27,10 @@ from lowgemm.errors import (
 )
 from lowgemm.studies.drift import Drift, drift, trace_drift
 from lowgemm.studies.releases import Release, compile_with, find_release, unpack_wheel
+from lowgemm.studies.targets import resolve_builds
 from lowgemm.toolchain import cache_directory, nvrtc_full_version, nvrtc_library
 from lowgemm.view.drift import drift_data, drift_view
+from lowgemm.view.sass import compared_view
 
 SOURCE = """
 extern "C" __global__ void k(const float* x, float* y, int n) {
@@ -66,11 +71,11 @@ def kernel(*loops: LoopReport, name: str = "k", live: int | None = 9) -> SassRep
     )  # fmt: skip
 
 
-def text_of(result: Drift) -> str:
+def text_of(result: Drift, width: int = 200) -> str:
     """What a terminal without colour shows."""
-    console = Console(width=200, no_color=True)
+    console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(drift_view(result))
+        console.print(drift_view(result, width))
     return capture.get()
 
 
@@ -106,8 +111,9 @@ def test_a_row_has_a_value_for_each_release() -> None:
     assert new.loops[:2] == (None, None)
     assert {row.name: row for row in new.rows}["MUFU"].values == (None, None, 3)
     text = text_of(Drift("k.cu", ("12.9", "13.0", "13.5"), (traced,)))
-    assert "NVRTC 12.9" in text
+    assert ["NVRTC", "12.9", "13.0", "13.5"] in [line.split() for line in text.splitlines()]
     assert "LDS.128" in text
+    assert "of 3 instructions: only in 13.5" in text
     assert "FFMA " not in text
 
 
@@ -129,6 +135,64 @@ def test_releases_that_agree_are_a_line() -> None:
     assert not result.kernels[0].changed
     assert "the same in NVRTC 12.9, 13.0" in text_of(result)
     assert json.dumps(drift_data(result))
+
+
+def test_many_loops_that_vanish_are_a_line() -> None:
+    """Slow paths that a release no longer needs are counted by their length, not listed."""
+    slow = [loop(i, {"MUFU": 15, "BRA": 1}) for i in range(1, 65)]
+    hot = loop(0, {"FFMA": 64})
+    result = Drift("k.cu", ("12.9", "13.5"), trace_drift([[kernel(hot, *slow)], [kernel(hot)]]))
+    text = text_of(result)
+    assert "64 loops, the first loop " in text
+    assert "of 16 instructions: only in 12.9" in text
+    assert len(text.splitlines()) < 12
+
+
+def test_loops_that_differ_alike_are_a_table() -> None:
+    """The same change in many loops is shown once, with their number."""
+    hot = loop(0, {"FFMA": 64})
+    old = [loop(i, {"MUFU": 2, "BRA": 1}) for i in range(1, 9)]
+    new = [loop(i, {"MUFU": 3, "BRA": 1}) for i in range(1, 9)]
+    traced = trace_drift([[kernel(hot, *old)], [kernel(hot, *new)]])
+    text = text_of(Drift("k.cu", ("12.9", "13.5"), traced))
+    assert "and 7 more that differ alike" in text
+    assert sum(line.split()[:1] == ["MUFU"] for line in text.splitlines()) == 1
+
+
+def test_columns_that_do_not_fit_go_below() -> None:
+    """Six releases in a narrow terminal are two tables; no figure is cut."""
+    versions = tuple(f"13.{i}.{i}88" for i in range(6))
+    traced = trace_drift([[kernel(loop(0, {"FFMA": 64 + i}))] for i in range(6)])
+    text = text_of(Drift("k.cu", versions, traced), 60)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 60
+    assert all(version in text for version in versions)
+
+
+def test_architectures_are_set_side_by_side() -> None:
+    """One source on several architectures: a column each, also what does not differ."""
+    reports = [
+        replace(kernel(loop(0, {"FFMA": 64, "BRA": n})), arch=f"sm_{80 + n}") for n in (1, 2)
+    ]
+    (track,) = track_architectures(reports)
+    assert track.archs == ("sm_81", "sm_82")
+    console = Console(width=80, no_color=True)
+    with console.capture() as capture:
+        console.print(compared_view([track], 80))
+    lines = [line.split() for line in capture.get().splitlines()]
+    assert ["sm_81", "sm_82"] in lines
+    assert ["FFMA", "64", "64"] in lines
+    assert ["BRA", "1", "2"] in lines
+
+
+def test_the_command_sets_architectures_side_by_side(source: Path) -> None:
+    """`lowgemm sass --compare` takes one target and shows or gives all its architectures."""
+    asked = ["sass", str(source), "-a", "80", "-a", "90", "--compare"]
+    done = CliRunner().invoke(app, [*asked, "--json"])
+    assert done.exit_code == 0, done.output
+    (track,) = json.loads(done.output)
+    assert (track["kernel"], track["archs"]) == ("k", ["sm_80", "sm_90"])
+    assert CliRunner().invoke(app, [*asked, "--text"]).exit_code == 2
 
 
 # ---- releases
@@ -217,6 +281,15 @@ def test_a_release_compiles_in_its_own_process(source: Path) -> None:
     """The installed NVRTC, loaded by path in a child, gives the build that it gives here."""
     (build,) = compile_with(installed(), str(source), ["sm_90"])
     assert build == compile_file(source, arch="sm_90")
+
+
+def test_a_target_can_be_built_with_a_release(source: Path) -> None:
+    """What `--nvrtc` does: the same builds, whose version is the release's."""
+    (build,) = resolve_builds(str(source), ["sm_90"], nvrtc=nvrtc_full_version())
+    assert build == compile_file(source, arch="sm_90")
+    asked = ["check", str(source), "-a", "90", "--nvrtc", nvrtc_full_version()]
+    done = CliRunner().invoke(app, [*asked, "-e", "hot_loop.FFMA >= 1"])
+    assert done.exit_code == 0, done.output
 
 
 def test_errors_cross_the_process(source: Path, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_comparisons_mean_what_they_say(text: str, passed: bool) -> None:
         ("hot_loop.registers <= 3", "conflict_cycles"),
         ("hot_loop.LSD.128 == 4", "LDS"),
         ("hot_loop.LDS.96 == 4", "8, 16, 32, 64, 128"),
-        ("hot_loop.FFMA.32 == 4", "none"),
+        ("hot_loop.FFMA.32 == 4", "write FFMA alone"),
         ("loops[x].FFMA == 4", "is no path"),
         ("hot_loop.LDG.E.128 == 4", "is no path"),
         ("[sm_90 registers <= 3", "is no expectation"),

@@ -97,5 +97,13 @@ def test_more_resources_never_give_more_blocks(
 
 def test_an_unknown_capability_is_named() -> None:
     """A chip without a table is an error that lists those with one."""
-    with pytest.raises(UnknownArchitectureError, match=r"7\.0.*\n.*9\.0"):
-        capability(7, 0)
+    with pytest.raises(UnknownArchitectureError, match=r"6\.1.*\n.*9\.0"):
+        capability(6, 1)
+
+
+def test_volta_and_turing_reserve_no_shared_memory() -> None:
+    """Before 8.0 a block may have all shared memory of its SM, handed out in units of 256 bytes."""
+    volta, turing = capability(7, 0), capability(7, 5)
+    assert volta.shared_bytes_per_block_optin == volta.shared_bytes_per_sm == 96 * 1024
+    assert occupancy(turing, threads=32, registers=16, shared_bytes=32 * 1024).blocks_per_sm == 2
+    assert occupancy(turing, threads=32, registers=16, shared_bytes=4097).blocks_per_sm == 15

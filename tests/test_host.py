@@ -188,6 +188,34 @@ table:
 places: .quad 0
 """
 
+# An IFUNC, a function in two versions, a local one that only jumps to another.
+NAMESAKES = """
+    .intel_syntax noprefix
+    .text
+    .type chosen, @gnu_indirect_function
+    .globl chosen
+chosen:
+    lea rax, [rip+work]
+    ret
+    .size chosen, .-chosen
+    .globl old, new
+    .type old, @function
+old: ret
+    .size old, .-old
+    .type new, @function
+new: nop
+    ret
+    .size new, .-new
+    .symver old, twice@V1
+    .symver new, twice@@V2
+    .type stub, @function
+stub: jmp work
+    .size stub, .-stub
+    .type work, @function
+work: ret
+    .size work, .-work
+"""
+
 
 def _elf(code: bytes, machine: int = EM_AARCH64, size: int | None = None) -> bytes:
     """A minimal ELF library with one function, ``kernel``, at 0x1000."""
@@ -231,13 +259,25 @@ def arm(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def x86(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _assembled(tmp_path_factory.mktemp("x86"), X86_SOURCE)
+
+
+@pytest.fixture(scope="module")
+def namesakes(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
+    folder = tmp_path_factory.mktemp("namesakes")
+    (folder / "versions").write_text("V1 { global: twice; }; V2 { global: twice; chosen; } V1;\n")
+    script = f"-Wl,--version-script={folder / 'versions'}"
+    return read_library(_assembled(folder, NAMESAKES, script))
+
+
+def _assembled(folder: Path, source: str, *options: str) -> Path:
     gcc = shutil.which("gcc")
-    folder = tmp_path_factory.mktemp("x86")
-    (folder / "kernels.s").write_text(X86_SOURCE)
+    (folder / "kernels.s").write_text(source)
     library = folder / "libkernels.so"
     if gcc is None:
         pytest.skip("no gcc to assemble with")
-    command = [gcc, "-shared", "-nostdlib", "-o", str(library), str(folder / "kernels.s")]
+    command = [gcc, "-shared", "-nostdlib", *options, "-o", str(library)]
+    command.append(str(folder / "kernels.s"))
     made = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if made.returncode:
         pytest.skip(f"this gcc does not assemble AVX-512: {made.stderr[:200]}")
@@ -441,6 +481,33 @@ def test_a_stripped_library_keeps_its_exported_functions(x86: Path, tmp_path: Pa
     assert _tile(_report(bare, "embedded")) == _tile(_report(x86, "embedded"))
 
 
+def test_of_two_versions_the_default_one_is_meant(namesakes: HostLibrary) -> None:
+    """A bare name is what a program gets that is linked today; the other goes by its version."""
+    function = namesakes.function("twice")
+    assert len(function.code) == 2
+    assert "others of that name: twice@V1" in function.identified_by
+    assert len(namesakes.function("twice@V1").code) == 1
+
+
+def test_a_resolver_and_a_jump_to_the_work_are_told(namesakes: HostLibrary) -> None:
+    """An IFUNC's own code only chooses; a function that jumps on names where to."""
+    assert "an IFUNC" in namesakes.function("chosen").identified_by
+    stub = analyse_host(namesakes.function("stub"))
+    assert [namesakes.name_at(address) for address in stub.jumps_out] == ["work"]
+    assert analyse_host(namesakes.function("work")).jumps_out == ()
+    done = CliRunner().invoke(app, ["host", namesakes.path, "stub"])
+    assert "it jumps on to work" in done.output
+
+
+def test_what_is_no_openblas_wants_the_name_of_a_function(namesakes: HostLibrary) -> None:
+    """Without one there is nothing to look at, whatever core is named."""
+    for options in ([], ["--core", "HASWELL"]):
+        done = CliRunner().invoke(app, ["host", namesakes.path, *options])
+        assert isinstance(done.exception, HostLibraryError)
+        assert "is no OpenBLAS" in done.exception.what
+        assert done.exception.remedy == "name a function of the library"
+
+
 # ---- bad input
 
 
@@ -449,6 +516,16 @@ def test_a_missing_symbol_is_answered_with_similar_ones(arm: Path) -> None:
     with pytest.raises(SymbolNotFoundError, match="kernl") as caught:
         read_library(arm).function("kernl")
     assert caught.value.available == ("kernel",)
+    with pytest.raises(SymbolNotFoundError) as caught:
+        read_library(arm).function("KERN")
+    assert caught.value.available == ("kernel",)
+
+
+def test_a_librarys_bare_name_is_answered_with_the_full_path() -> None:
+    """Nothing is looked up in the system's folders, and the remedy says so."""
+    with pytest.raises(SourceNotFoundError) as caught:
+        read_library("libnothing.so.6")
+    assert "full path" in caught.value.remedy
 
 
 def test_another_machine_is_refused(tmp_path: Path) -> None:

@@ -223,10 +223,38 @@ def test_the_view_can_show_the_hot_loop_alone_and_a_few_instructions(
     assert not stores.in_hot_loop
     everything = render_lines(lines).plain
     short = render_lines(lines, hot_only=True, limit=2).plain
-    assert "... 574 more" in short
+    assert "... 510 more" in short
     assert stores.text.strip() in everything
     assert stores.text.strip() not in short
     assert len(short.splitlines()) < 100
+
+
+def test_the_hot_loop_alone_has_none_but_its_own_instructions(
+    ex8: tuple[Build, SassKernel, KernelLines],
+) -> None:
+    """Of a line with code in and outside the hot loop only that in it is shown, else marked."""
+    _, _, lines = ex8
+    assert lines.hot_loop is not None
+    inside = sum(code.sass_in_hot_loop for code in lines.lines)
+    rows = [
+        row.partition(" | ")[2] for row in render_lines(lines, 200, hot_only=True).plain.split("\n")
+    ]
+    shown = [int(row.split()[0], 16) for row in rows if row]
+    assert len(shown) == inside
+    assert all(lines.hot_loop[0] <= address < lines.hot_loop[1] for address in shown)
+    everything = render_lines(lines, 200).plain
+    assert everything.count(" | > 0x") == inside
+    assert sum(sum(row["sass_hot"]) for row in lines_data(lines)) == inside
+
+
+def test_a_kernel_without_a_loop_says_so() -> None:
+    """Asked for the hot loop alone, such a kernel is not an empty answer."""
+    build = compile_source("__global__ void k(int* p) { *p = 1; }", arch="sm_80")
+    (kernel,) = disassemble(build.cubin, live_registers=False)
+    report = side_by_side(build, kernel)
+    assert report.hot_loop is None
+    assert "this kernel has no loop" in render_lines(report, hot_only=True).plain
+    assert "This kernel has no loop" in lines_markdown(report, hot_only=True)
 
 
 def test_wide_and_unprintable_characters_do_not_break_the_columns(lines: KernelLines) -> None:
@@ -235,7 +263,7 @@ def test_wide_and_unprintable_characters_do_not_break_the_columns(lines: KernelL
     view = render_lines(replace(lines, lines=(code,)), 80)
     assert "\x1b" not in view.plain
     console = Console(width=80, record=True, file=None, quiet=True)
-    head = view.plain.splitlines()[3]
+    head = view.plain.splitlines()[4]
     assert console.render_str(head, markup=False).cell_len <= 80
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "kernel_figures",
     "loop_figures",
     "match_loops",
+    "per_thousand",
 ]
 
 _KERNEL_FIGURES = (
@@ -62,12 +63,18 @@ class LoopDifference:
 
     ``figures`` are those that changed, ``mix`` the instructions whose counts did. A loop that came
     or went has all its instructions in ``mix``.
+
+    Where ``unit``, an instruction of both, occurs more or less often, ``per_thousand`` compares the
+    others by 1000 of it: what is left of the difference when a loop was only unrolled otherwise.
+    ``unit`` is FFMA if both have it, else the most frequent of both, else empty.
     """
 
     before: LoopReport | None
     after: LoopReport | None
     figures: tuple[Change, ...]
     mix: tuple[Change, ...]
+    unit: str = ""
+    per_thousand: tuple[Change, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -172,8 +179,30 @@ def _compare_loops(before: LoopReport | None, after: LoopReport | None) -> LoopD
     figures: tuple[Change, ...] = ()
     if before is not None and after is not None:
         figures = _changes(loop_figures(before), loop_figures(after))
-    mix = _mix_changes(before.mix if before else {}, after.mix if after else {})
-    return LoopDifference(before, after, figures, mix)
+    old, new = before.mix if before else {}, after.mix if after else {}
+    unit = _unit(old, new)
+    rates: tuple[Change, ...] = ()
+    if unit and old[unit] != new[unit]:
+        rates = _mix_changes(_tenths(per_thousand(old, unit)), _tenths(per_thousand(new, unit)))
+    return LoopDifference(before, after, figures, _mix_changes(old, new), unit, rates)
+
+
+def _unit(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """The instruction by which loops that were unrolled otherwise compare."""
+    common = [name for name in before if name in after]
+    if "FFMA" in common:
+        return "FFMA"
+    return max(common, key=lambda name: min(before[name], after[name]), default="")
+
+
+def per_thousand(mix: Mapping[str, int], unit: str) -> dict[str, float]:
+    """How often each instruction occurs by 1000 of one of them; empty without it."""
+    count = mix.get(unit, 0)
+    return {name: 1000 * n / count for name, n in mix.items()} if count else {}
+
+
+def _tenths(rates: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(rate, 1) for name, rate in rates.items()}
 
 
 def _changes(
@@ -188,7 +217,7 @@ def _changes(
     )
 
 
-def _mix_changes(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Change, ...]:
+def _mix_changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Change, ...]:
     """The instructions whose counts differ, the largest difference first."""
     changes = [
         Change(name, before.get(name, 0), after.get(name, 0))

@@ -77,10 +77,11 @@ def collect_evidence(path: str, report: SassReport, kernel: SassKernel) -> tuple
     parts = read_path(path)
     code, where = _scope(parts, report, kernel)
     if parts.is_mnemonic:
-        return _of_mnemonic(parts, code, where)
+        return _of_mnemonic(parts, report, code, where)
     match parts.name:
         case "spill_store_bytes" | "spill_load_bytes" | "stack_bytes":
-            return _grouped([i for i in code if i.name in _LOCAL], where)
+            local = [i for i in code if i.name in _LOCAL]
+            return _grouped(local, f"{where}, {_local_accesses(report)}")
         case "registers" | "registers_live":
             return _most_live(code, where)
         case "unknown_opcodes":
@@ -113,7 +114,20 @@ def _scope(
     return [item for run in runs for item in run if not item.is_filler], where
 
 
-def _of_mnemonic(parts: PathParts, code: Sequence[Instruction], where: str) -> tuple[Evidence, ...]:
+def _local_accesses(report: SassReport) -> str:
+    """What accesses to local memory may be: nothing in them tells a spill from an array."""
+    if report.has_unspilled_local_accesses:
+        return "for local arrays or in called functions: nothing is spilled"
+    if report.spill_store_bytes is None:
+        return "for spills, local arrays or in called functions"
+    return "for spills, beside local arrays if there are any"
+
+
+def _of_mnemonic(
+    parts: PathParts, report: SassReport, code: Sequence[Instruction], where: str
+) -> tuple[Evidence, ...]:
+    if parts.name in _LOCAL:
+        where = f"{where}, {_local_accesses(report)}"
     found = _grouped([i for i in code if i.name == parts.name], where)
     if found:
         return found

@@ -47,7 +47,7 @@ from lowgemm.binary.instruction import SourceLine
 from lowgemm.binary.mangled import ANONYMOUS
 from lowgemm.errors import ExpectationError, SourceNotFoundError, UnknownArchitectureError
 from lowgemm.hardware import Architecture
-from lowgemm.isa import Access, Opcode, Space, lookup
+from lowgemm.isa import known_opcodes
 
 __all__ = [
     "HOT_LOOP",
@@ -61,6 +61,7 @@ __all__ = [
     "figure",
     "instances",
     "judge",
+    "parse_clauses",
     "parse_expectation",
     "parse_expectations",
     "read_expectations",
@@ -135,6 +136,10 @@ _SAME = (("RED", "REDG"),)
 _WIDTHS = (8, 16, 32, 64, 128)
 # From sm_100 on.
 _WIDE, _WIDE_BITS = ("LDG", "STG"), 256
+_WIDTHS_ALONE = (
+    "only loads, stores and copies are told apart, by bits: shapes, types and other modifiers "
+    "(HMMA.16816, LDSM.x4) are not"
+)
 _HOW = "write a path, a comparison and a number, as in hot_loop.LDS.128 == 4"
 
 
@@ -269,6 +274,24 @@ def _closing(text: str, opening: int) -> int:
     return len(text)
 
 
+def parse_clauses(text: str) -> tuple[Expectation, ...]:
+    """Read expectations with ``;`` between them; a kernel's name holds until the next.
+
+    Raises
+    ------
+    ExpectationError
+        One of them is none; see :func:`parse_expectation`.
+    """
+    if not isinstance(text, str):
+        return (parse_expectation(text),)  # which says what it is
+    found: list[Expectation] = []
+    for clause in [part for part in text.split(";") if part.strip()] or [text]:
+        item = parse_expectation(clause)
+        kernel = item.kernel or (found[-1].kernel if found else None)
+        found.append(replace(item, kernel=kernel))
+    return tuple(found)
+
+
 def _number(number: str, text: str) -> float:
     value = float(number) if _NUMBER.fullmatch(number) else math.nan
     if not math.isfinite(value):
@@ -299,7 +322,7 @@ def read_path(path: str) -> PathParts:
         raise ExpectationError(
             f"{path!r} is no path",
             "write a figure (registers), or an instruction of a kernel (mix.LDG.128) or a loop "
-            "(hot_loop.LDS.128, loops[0].FFMA)",
+            f"(hot_loop.LDS.128, loops[0].FFMA); {_WIDTHS_ALONE}",
         )
     scope, index, _, name, width = match.groups()
     loop = None if scope is None else HOT_LOOP if index is None else int(index)
@@ -313,9 +336,10 @@ def read_path(path: str) -> PathParts:
         return PathParts(loop, name, is_mnemonic=True)
     widths = (*_WIDTHS, _WIDE_BITS) if name in _WIDE else _WIDTHS if known[name] else ()
     if int(width) not in widths:
-        there = ", ".join(map(str, widths)) or "none"
+        there = ", ".join(map(str, widths))
         raise ExpectationError(
-            f"{path!r}: {name} has no width of {width} bits", f"its widths: {there}"
+            f"{path!r}: {name} has no width of {width} bits",
+            f"its widths: {there}" if known[name] else f"write {name} alone; {_WIDTHS_ALONE}",
         )
     return PathParts(loop, name, is_mnemonic=True, width_bits=int(width))
 
@@ -333,18 +357,7 @@ def _no_such(path: str, name: str, figures: Sequence[str]) -> ExpectationError:
 @lru_cache(maxsize=1)
 def _mnemonics() -> dict[str, bool]:
     """Every operation of every architecture, and whether its width is part of its count."""
-    operations = (
-        lookup(code | form << 9, major)
-        for major in range(7, 13)
-        for form in range(8)
-        for code in range(512)
-    )
-    return {known.name: _is_sized(known) for known in operations if known is not None}
-
-
-def _is_sized(opcode: Opcode) -> bool:
-    sized = opcode.access in (Access.LOAD, Access.STORE, Access.COPY)
-    return sized and opcode.space is not Space.CONSTANT and opcode.name != "LDSM"
+    return {known.name: known.is_sized for known in known_opcodes()}
 
 
 def parse_expectations(text: str, file: str = "") -> tuple[Expectation, ...]:
@@ -425,17 +438,13 @@ def _of_part(said: str, rest: str, origin: SourceLine) -> Iterator[Expectation]:
     body = _body(rest)
     if body is None:
         raise _unread(origin, said)
-    kernel, clauses = body
-    texts = [text for text in clauses.split(";") if text.strip()]
-    if not texts:
+    if not body[1].strip("; \t"):
         raise _unread(origin, said, "write what is expected on the same line")
-    for text in texts:
-        try:
-            read = parse_expectation(text)
-        except ExpectationError as error:
-            raise ExpectationError(f"{origin}: {error.what}", error.remedy) from error
-        kernel = read.kernel or kernel  # a name holds up to the next one
-        yield replace(read, kernel=kernel, origin=origin)
+    try:
+        for item in parse_clauses(rest):
+            yield replace(item, origin=origin)
+    except ExpectationError as error:
+        raise ExpectationError(f"{origin}: {error.what}", error.remedy) from error
 
 
 def _unread(

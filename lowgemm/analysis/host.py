@@ -74,8 +74,9 @@ class HostReport:
     ``identified_by`` says how it was found. ``instructions`` and ``mix`` leave out NOPs and what no
     path reaches. ``hot_loop`` is the index of the loop with the most multiply-adds in a pass, in
     elements, of those where some accumulate from pass to pass; where there are none, with the most
-    multiply-adds, of the innermost and then longest. ``unknown_bytes`` are those
-    that capstone could not decode, as data between functions may be.
+    multiply-adds, of the innermost and then longest. ``unknown_bytes`` are those that capstone
+    could not decode, as data between functions may be. ``jumps_out`` are the addresses outside the
+    function that it jumps to: its work may be done there.
     """
 
     library: str
@@ -89,6 +90,7 @@ class HostReport:
     hot_loop: int | None
     irreducible: bool
     unknown_bytes: int
+    jumps_out: tuple[int, ...] = ()
 
     @property
     def hot(self) -> HostLoop | None:
@@ -125,7 +127,14 @@ def analyse_host(function: HostFunction) -> HostReport:
         hot_loop=_hottest(loops),
         irreducible=flow.irreducible,
         unknown_bytes=sum(i.size for i in code if not i.is_known),
+        jumps_out=_jumps_out(function, reached),
     )
+
+
+def _jumps_out(function: HostFunction, reached: Iterable[HostInstruction]) -> tuple[int, ...]:
+    inside = range(function.address, function.address + len(function.code))
+    targets = (target for i in reached for target in i.targets if target not in inside)
+    return tuple(dict.fromkeys(targets))
 
 
 def _loop(code: Sequence[HostInstruction], flow: FlowGraph, loop: Loop) -> HostLoop:

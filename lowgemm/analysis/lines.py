@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from lowgemm.analysis.ptx import analyse_ptx_function, ptx_mix
 from lowgemm.analysis.sass import analyse_kernel
+from lowgemm.analysis.texts import SourceTexts
 from lowgemm.binary import function_name
 from lowgemm.binary.flow import FlowGraph, sass_flow
 from lowgemm.binary.instruction import Instruction, SourceLine
@@ -28,8 +28,8 @@ class LineCode:
 
     ``line`` is None for what the compiler assigns to no line. ``text`` is the line as the file has
     it now, None where the file is not there or is shorter. The mixes count by mnemonic;
-    ``ptx_in_hot_loop`` and ``sass_in_hot_loop`` how many of the instructions lie in the hot loop of
-    the PTX and in that of the machine code.
+    ``ptx_hot`` and ``sass_hot`` say of each instruction whether it lies in the hot loop of the PTX
+    and in that of the machine code.
     """
 
     line: SourceLine | None
@@ -38,8 +38,18 @@ class LineCode:
     sass: tuple[Instruction, ...] = field(repr=False)
     ptx_mix: Mapping[str, int]
     sass_mix: Mapping[str, int]
-    ptx_in_hot_loop: int
-    sass_in_hot_loop: int
+    ptx_hot: tuple[bool, ...] = field(repr=False)
+    sass_hot: tuple[bool, ...] = field(repr=False)
+
+    @property
+    def ptx_in_hot_loop(self) -> int:
+        """How many of its PTX instructions lie in the PTX's hot loop."""
+        return sum(self.ptx_hot)
+
+    @property
+    def sass_in_hot_loop(self) -> int:
+        """How many of its instructions lie in the hot loop of the machine code."""
+        return sum(self.sass_hot)
 
     @property
     def in_hot_loop(self) -> bool:
@@ -53,13 +63,15 @@ class KernelLines:
 
     Each instruction of the machine code, and each of the PTX of the kernel and of the functions
     that it reaches, is in exactly one line. Code of an inlined function belongs to that function's
-    line, not to the caller's.
+    line, not to the caller's. ``hot_loop`` is where the hot loop begins and ends (the first address
+    behind it), None where there is no loop.
     """
 
     kernel: str
     symbol: str
     arch: str
     lines: tuple[LineCode, ...]
+    hot_loop: tuple[int, int] | None
 
     def at(self, line: int, file: str | None = None) -> LineCode | None:
         """A line by its number; in the first file that has it, or in one whose path ends so."""
@@ -88,8 +100,10 @@ def side_by_side(build: Build, kernel: SassKernel) -> KernelLines:
     module = read_ptx(build.ptx)
     ptx = _by_line(i for function in module.reached(kernel.name) for i in function.instructions)
     sass = _by_line(kernel.instructions)
-    hot_ptx, hot_sass = _hot_ptx(module, kernel.name), _hot_sass(kernel)
-    texts = _Texts()
+    hot = analyse_kernel(kernel).hot
+    hot_ptx = _hot_ptx(module, kernel.name)
+    hot_sass = _hot_sass(kernel, None if hot is None else hot.index)
+    texts = SourceTexts()
     own = str(build.source) if build.source else ""
     lines = sorted(ptx.keys() | sass.keys(), key=lambda line: _order(line, own))
     names = {compiled.name: compiled.display_name for compiled in build.kernels}
@@ -105,11 +119,12 @@ def side_by_side(build: Build, kernel: SassKernel) -> KernelLines:
                 sass=tuple(sass[line]),
                 ptx_mix=ptx_mix(ptx[line]),
                 sass_mix=_sass_mix(sass[line]),
-                ptx_in_hot_loop=sum(id(i) in hot_ptx for i in ptx[line]),
-                sass_in_hot_loop=sum(i.address in hot_sass for i in sass[line]),
+                ptx_hot=tuple(id(i) in hot_ptx for i in ptx[line]),
+                sass_hot=tuple(i.address in hot_sass for i in sass[line]),
             )
             for line in lines
         ),
+        hot_loop=None if hot is None else (hot.start, hot.end),
     )
 
 
@@ -140,9 +155,9 @@ def _own_indices(flow: FlowGraph, loop: int | None) -> frozenset[int]:
     return frozenset(i for block in blocks for i in range(block.first, block.last + 1))
 
 
-def _hot_sass(kernel: SassKernel) -> frozenset[int]:
+def _hot_sass(kernel: SassKernel, loop: int | None) -> frozenset[int]:
     """Addresses in the hot loop."""
-    hot = _own_indices(sass_flow(kernel), analyse_kernel(kernel).hot_loop)
+    hot = _own_indices(sass_flow(kernel), loop)
     return frozenset(kernel.instructions[index].address for index in hot)
 
 
@@ -154,30 +169,3 @@ def _hot_ptx(module: PtxModule, name: str) -> frozenset[int]:
     code: Sequence[PtxInstruction] = function.instructions
     hot = _own_indices(ptx_flow(code), analyse_ptx_function(module, function).hot_loop)
     return frozenset(id(code[index]) for index in hot)
-
-
-class _Texts:
-    """Lines of source files; each file is read once."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, list[str] | None] = {}
-
-    def line(self, line: SourceLine | None) -> str | None:
-        if line is None:
-            return None
-        if line.file not in self._files:
-            self._files[line.file] = _read_lines(line.file)
-        lines = self._files[line.file]
-        if lines is None or not 0 < line.line <= len(lines):
-            return None
-        return lines[line.line - 1].rstrip("\r")
-
-
-def _read_lines(file: str) -> list[str] | None:
-    path = Path(file)
-    try:
-        if not path.is_file():  # a pipe or device would never end
-            return None
-        return path.read_bytes().decode("utf-8", "replace").split("\n")
-    except (OSError, ValueError):
-        return None

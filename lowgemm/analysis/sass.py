@@ -21,7 +21,8 @@ class LoopReport:
     """One loop, without the loops inside it.
 
     ``start`` and ``end`` are addresses in the kernel. ``mix`` counts instructions by mnemonic,
-    loads, stores and copies with their width. ``moves`` of them only put a value into a register.
+    loads, stores and copies with their width. ``moves`` of them only put a value into a register;
+    ``move_mix`` counts these by mnemonic.
     ``conflict_cycles`` is modelled: what register-bank conflicts cost each iteration beyond one
     issue slot per FFMA. ``registers_live`` is the most registers in use at once.
     """
@@ -39,6 +40,12 @@ class LoopReport:
     conflict_cycles: int
     registers_live: int | None
     lines: tuple[SourceLine, ...] = field(default=(), repr=False)
+    move_mix: Mapping[str, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def multiply_adds(self) -> int:
+        """FFMAs and their packed form of sm_100, each one issue slot."""
+        return _multiply_adds(self.mix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +61,10 @@ class SassReport:
     kernel calls, None where they call each other without end. ``spill_store_bytes`` and
     ``spill_load_bytes`` come from the compiler's log and are None for a bare cubin. ``hot_loop`` is
     the index of the loop with the most FFMAs; where there are none, of the innermost and then
-    longest. ``unknown_opcodes`` maps
-    each operation that lowgemm does not know to its count. ``external_calls`` names the functions
-    that a relocatable cubin leaves to be linked in: what they do is in none of these figures.
+    longest. ``unknown_opcodes`` maps each operation that lowgemm does not know to its count.
+    ``external_calls`` names the functions that a relocatable cubin leaves to be linked in: what
+    they do is in none of these figures. ``moves`` only put a value into a register; ``move_mix``
+    counts these by mnemonic.
     """
 
     kernel: str
@@ -76,6 +84,7 @@ class SassReport:
     hot_loop: int | None
     irreducible: bool
     unknown_opcodes: Mapping[str, int]
+    move_mix: Mapping[str, int] = field(default_factory=dict, repr=False)
     external_calls: tuple[str, ...] = ()
     symbol: str = ""
     name_expressions: tuple[str, ...] = ()
@@ -93,6 +102,12 @@ class SassReport:
     def hot(self) -> LoopReport | None:
         """The hot loop, where there is a loop."""
         return None if self.hot_loop is None else self.loops[self.hot_loop]
+
+    @property
+    def has_unspilled_local_accesses(self) -> bool:
+        """Whether it uses local memory though nothing is spilled: for arrays, or in functions."""
+        local = any(name.partition(".")[0] in ("LDL", "STL") for name in self.mix)
+        return local and self.spill_store_bytes == 0 and self.spill_load_bytes == 0
 
 
 def analyse_build(build: Build, kernels: Iterable[SassKernel]) -> tuple[SassReport, ...]:
@@ -158,6 +173,7 @@ def analyse_kernel(
         hot_loop=_hottest(loops),
         irreducible=flow.irreducible,
         unknown_opcodes=_unknown(reached),
+        move_mix=_mix(instruction for instruction in work if instruction.is_move),
         external_calls=kernel.external_calls,
         symbol=kernel.name,
     )
@@ -182,6 +198,7 @@ def _loop_report(code: Sequence[Instruction], flow: FlowGraph, loop: Loop) -> Lo
         conflict_cycles=sum(conflict_cycles(run) for run in runs),
         registers_live=_most_live(work),
         lines=tuple(lines),
+        move_mix=_mix(instruction for instruction in work if instruction.is_move),
     )
 
 

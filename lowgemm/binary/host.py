@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -40,6 +40,10 @@ _MAX_SECTIONS = 1 << 16
 _SHF_EXECINSTR = 4
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELA = struct.Struct("<QQq")
+_VERSYM = struct.Struct("<H")
+_VERDEF = "SHT_GNU_verdef"
+_VERDEF_ENTRY = struct.Struct("<4H3I")
+_HIDDEN = 0x8000
 _STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_IFUNC = 0, 1, 2, 10
 _SHN_UNDEF, _SHN_LORESERVE = 0, 0xFF00
 # Relocations that put an address into a pointer, by machine: with a symbol, without one.
@@ -61,7 +65,12 @@ _MACHINES = {"EM_X86_64": Machine.X86_64, "EM_AARCH64": Machine.AARCH64}
 
 @dataclass(frozen=True, slots=True)
 class HostSymbol:
-    """A symbol of a library. ``table`` is where it stands: ``.symtab`` or ``.dynsym``."""
+    """A symbol of a library. ``table`` is where it stands: ``.symtab`` or ``.dynsym``.
+
+    ``version`` is that of an exported symbol where there are versions, ``is_default`` whether a
+    program that is linked today gets it. ``is_resolver``: it is an IFUNC, whose code only chooses
+    a function when the library is loaded.
+    """
 
     name: str
     address: int
@@ -69,6 +78,9 @@ class HostSymbol:
     section: int
     is_code: bool
     table: str
+    version: str = ""
+    is_default: bool = True
+    is_resolver: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +100,8 @@ class HostLibrary:
     """A library: its symbols, and the bytes of its sections on demand.
 
     ``relocations`` maps the address of each pointer that the loader fills in to what it points at.
+    Of several symbols of one name ``symbols`` has under that name the one that is exported, in its
+    default version; the others as ``name@VERSION``, or as ``name@ADDRESS`` without one.
     """
 
     path: str
@@ -101,7 +115,8 @@ class HostLibrary:
         """The symbol of that name; without it SymbolNotFoundError, which names similar ones."""
         found = self.symbols.get(name)
         if found is None:
-            near = tuple(get_close_matches(name, self.symbols, n=5, cutoff=0.6))
+            holding = sorted(there for there in self.symbols if name.lower() in there.lower())
+            near = tuple(holding[:5] or get_close_matches(name, self.symbols, n=5, cutoff=0.6))
             raise SymbolNotFoundError(
                 f"{self.path} defines no symbol {name}",
                 f"similar ones: {', '.join(near)}" if near else "`nm -D` lists a library's symbols",
@@ -132,8 +147,24 @@ class HostLibrary:
         if not size:
             size = self._to_next(symbol)
             how += ", which has no size: read to the next one"
+        if symbol.is_resolver:
+            how += "; an IFUNC: this code only chooses a function when the library is loaded"
         code = self._bytes(symbol, size)
+        how += self._namesakes(name)
         return HostFunction(self.path, name, self.machine, symbol.address, code, how)
+
+    def name_at(self, address: int) -> str:
+        """The name of the symbol at an address; without one the address."""
+        names = (name for name, symbol in self.symbols.items() if symbol.address == address)
+        return next(names, f"{address:#x}")
+
+    def _namesakes(self, name: str) -> str:
+        """What other symbols there are of this name."""
+        others = [other for other in self.symbols if other.startswith(f"{name}@")]
+        if not others:
+            return ""
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        return f"; others of that name: {', '.join(others[:3])}{more}"
 
     def _to_next(self, symbol: HostSymbol) -> int:
         start, _, size, _ = self.sections[symbol.section]
@@ -177,8 +208,12 @@ def read_library(path: str | Path) -> HostLibrary:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        bare = Path(path).name == str(path)
         raise SourceNotFoundError(
-            f"{path} cannot be read: {reason}", "name an ELF library that can be read"
+            f"{path} cannot be read: {reason}",
+            "give the full path of an ELF library; `ldconfig -p` lists the system's"
+            if bare
+            else "name an ELF library that can be read",
         ) from error
     with _damage(str(path)):
         return _parse(str(path), data)
@@ -220,7 +255,8 @@ def _parse(path: str, data: bytes) -> HostLibrary:
             addresses[index] = [row[4] for row in rows]
             table = ".dynsym" if header["sh_type"] == "SHT_DYNSYM" else ".symtab"
             strings = _section(path, data, headers[header["sh_link"]])
-            _add_symbols(symbols, _symbols(rows, strings, table, code, len(headers)))
+            versions = _versions(path, data, headers, index)
+            _add_symbols(symbols, _symbols(rows, strings, table, code, len(headers), versions))
     relocations: dict[int, int] = {}
     for header in headers:
         if header["sh_type"] == "SHT_RELA":
@@ -248,8 +284,9 @@ def _symbols(
     table: str,
     code: set[int],
     sections: int,
+    versions: Sequence[tuple[str, bool]],
 ) -> Iterator[HostSymbol]:
-    for name, info, _, section, address, size in rows:
+    for index, (name, info, _, section, address, size) in enumerate(rows):
         kind = info & 15
         if kind not in (_STT_NOTYPE, _STT_OBJECT, _STT_FUNC, _STT_IFUNC) or not name:
             continue
@@ -259,14 +296,50 @@ def _symbols(
         if text.startswith("$"):
             continue  # AArch64's mapping symbols
         is_code = section in code and kind != _STT_OBJECT
-        yield HostSymbol(text, address, size, section, is_code, table)
+        version, is_default = versions[index] if index < len(versions) else ("", True)
+        resolver = kind == _STT_IFUNC
+        yield HostSymbol(
+            text, address, size, section, is_code, table, version, is_default, resolver
+        )
+
+
+def _versions(path: str, data: bytes, headers: Sequence[Any], table: int) -> list[tuple[str, bool]]:
+    """The version of each symbol of a table, and whether it is the default one."""
+    kinds = {h["sh_type"]: h for h in headers if h["sh_type"] in ("SHT_GNU_versym", _VERDEF)}
+    numbers, defined = kinds.get("SHT_GNU_versym"), kinds.get(_VERDEF)
+    if numbers is None or defined is None or numbers["sh_link"] != table:
+        return []
+    strings = _section(path, data, headers[defined["sh_link"]])
+    names = dict(_version_names(_section(path, data, defined), strings))
+    rows = _VERSYM.iter_unpack(_section(path, data, numbers, _VERSYM.size))
+    return [(names.get(n & ~_HIDDEN, ""), not n & _HIDDEN) for (n,) in rows]
+
+
+def _version_names(definitions: bytes, strings: bytes) -> Iterator[tuple[int, str]]:
+    at = 0
+    while True:
+        _, _, number, _, _, names, following = _VERDEF_ENTRY.unpack_from(definitions, at)
+        (name,) = struct.unpack_from("<I", definitions, at + names)
+        yield number, strings[name : strings.find(b"\0", name)].decode("utf-8", "replace")
+        if not following:
+            return
+        at += following
 
 
 def _add_symbols(symbols: dict[str, HostSymbol], found: Iterable[HostSymbol]) -> None:
-    """Keep the first of a name, but prefer the exported: local ones may share theirs."""
+    """Give a name to the best of its symbols, and to the others one of their own."""
     for symbol in found:
-        if symbol.name not in symbols or symbol.table == ".dynsym":
-            symbols[symbol.name] = symbol
+        other = symbols.get(symbol.name)
+        if other is None or _rank(symbol) > _rank(other):
+            symbols[symbol.name], symbol = symbol, other or symbol
+        best = symbols[symbol.name]
+        if symbol.address != best.address:
+            symbols[f"{symbol.name}@{symbol.version or hex(symbol.address)}"] = symbol
+
+
+def _rank(symbol: HostSymbol) -> tuple[bool, bool]:
+    """Exported symbols before local ones that share their name, and then the default version."""
+    return symbol.table == ".dynsym", symbol.is_default
 
 
 def _pointers(

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 from lowgemm.errors import CubinError, EncodingError
 from lowgemm.hardware import Architecture
-from lowgemm.isa import Access, ControlWord, Form, Opcode, Pipe, Space, lookup
+from lowgemm.isa import Access, ControlWord, Form, Opcode, Pipe, Predicate, lookup
 
 __all__ = ["INSTRUCTION_BYTES", "Instruction", "Register", "SourceLine", "decode"]
 
 INSTRUCTION_BYTES = 16
-_RZ = 255
-_URZ_BEFORE_SM100, _URZ = 63, 255
 _ALWAYS = 7
 _NEVER = 15
 # Size field of loads and stores (bits 73-75).
@@ -27,11 +25,9 @@ _FACTORS_IN_REGISTERS = frozenset((Form.rr, Form.Ri, Form.Rc, Form.Ru))
 _IMAD_PLAIN = (0, 1, 5)
 # LDG and STG of 256 bits have operations of their own.
 _WIDE_ACCESS = (0x17E, 0x17F)
-# Bit 86 of a WARPSYNC: it is a collective one.
-_COLLECTIVE_BIT = 22
+_METADATA_REUSE_BIT, _SCALE_REUSE_BIT = 50, 51
 # Bit 91 of a BRA: it branches where lanes diverge (BRA.DIV) or do not (BRA.CONV).
 _DIVERGENCE_BIT = 27
-_SIZED = frozenset((Access.LOAD, Access.STORE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +43,18 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register operand: its slot (``d``, ``a``, ``b``, ``c``) and number.
+    """A register operand: its slot (``d``, ``a``, ``b``, ``c``, rarely others) and number.
 
-    ``reuse`` says that the operand collector keeps it for the next instruction's same slot.
+    It is the first of several where the operand is wider than 32 bits. ``reuse`` says that the
+    operand collector keeps it for the next instruction's same slot, ``written`` that the
+    instruction writes it; otherwise it reads it.
     """
 
     slot: str
     number: int
     uniform: bool = False
     reuse: bool = False
+    written: bool = False
 
     def __str__(self) -> str:
         return f"{'UR' if self.uniform else 'R'}{self.number}{'.reuse' if self.reuse else ''}"
@@ -67,7 +66,8 @@ class Instruction:
 
     ``low`` and ``high`` are its bits 0-63 and 64-127. ``opcode`` is None for an operation that
     :mod:`lowgemm.isa` does not know. ``registers`` are the operands in general and uniform
-    registers that hold something (not RZ). ``width_bits`` is that of a load, store or asynchronous
+    registers that hold something (not RZ), ``predicates`` those in predicates but PT, without the
+    guard. ``width_bits`` is that of a load, store or asynchronous
     copy; ``target`` the address of a relative branch or call. ``text``, ``line`` and
     ``live_registers`` come from nvdisasm and may be missing.
     """
@@ -78,6 +78,7 @@ class Instruction:
     opcode: Opcode | None
     control: ControlWord
     registers: tuple[Register, ...]
+    predicates: tuple[Predicate, ...] = ()
     width_bits: int | None = None
     target: int | None = None
     text: str = ""
@@ -182,7 +183,7 @@ def _instructions(code: bytes, arch: Architecture) -> Iterator[Instruction]:
             control = ControlWord.decode(high)
         except EncodingError as error:
             raise CubinError(f"at {address:#06x}: {error.what}", error.remedy) from error
-        opcode = lookup(low, arch.major)
+        opcode = lookup(low, high, arch.major)
         yield Instruction(
             address=address,
             low=low,
@@ -190,6 +191,7 @@ def _instructions(code: bytes, arch: Architecture) -> Iterator[Instruction]:
             opcode=opcode,
             control=control,
             registers=tuple(_registers(low, high, opcode, control, arch)),
+            predicates=tuple(opcode.predicates_in(low | high << 64)) if opcode else (),
             width_bits=_width(low, high, opcode, arch),
             target=_target(address, low, high, opcode, arch),
         )
@@ -200,41 +202,20 @@ def _registers(
 ) -> Iterator[Register]:
     if opcode is None:
         return
-    fields = _fields(low, high, opcode)
-    urz = _URZ if arch.major >= 10 else _URZ_BEFORE_SM100
-    for letter in opcode.operands:
-        slot, uniform = letter.lower(), letter.isupper()
-        if slot not in fields:
-            continue
-        number = fields[slot]
-        if number == (urz if uniform else _RZ):
-            continue
-        kept = slot in "abc" and control.reuse >> "abc".index(slot) & 1
-        yield Register(slot, number, uniform, bool(kept))
-    uniform_operand = _uniform_operand(low, opcode)
-    if uniform_operand is not None and uniform_operand[1] != urz:
-        yield Register(uniform_operand[0], uniform_operand[1], uniform=True)
+    for operand in opcode.operands_in(low | high << 64, wide=arch.major >= 10):
+        kept = not operand.uniform and _is_kept(operand.slot, low, opcode, control, arch)
+        yield Register(operand.slot, operand.number, operand.uniform, kept, operand.written)
 
 
-def _fields(low: int, high: int, opcode: Opcode) -> dict[str, int]:
-    """The slots that hold registers, with their numbers."""
-    form, in_a, in_b = low >> 9 & 7, low >> 24 & 255, low >> 32 & 255
-    match opcode.name:
-        case "BRA":
-            # A branch on divergence has a uniform register, in six of the eight bits.
-            mask = in_a & _URZ_BEFORE_SM100
-            return {"a": mask} if _on_divergence(low, high) and mask != _URZ_BEFORE_SM100 else {}
-        case "WARPSYNC":
-            if high >> _COLLECTIVE_BIT & 1:
-                return {"a": in_a}
-            return {"b": in_b} if form == Form.rr.value else {}
-        case "CALL" if form != Form.rr.value:
-            return {}  # relative: the target stands in the instruction
-        case "ATOMS" if low & 0x1FF == 0x18D and form == Form.Ri.value:
-            return {"a": in_a, **_slots_b_and_c(low, high, opcode)}  # CAST.SPIN gives a predicate
-        case _:
-            fields = {"d": low >> 16 & 255, "a": in_a}
-            return fields | _slots_b_and_c(low, high, opcode)
+def _is_kept(slot: str, low: int, opcode: Opcode, control: ControlWord, arch: Architecture) -> bool:
+    if slot in "abc":
+        return bool(control.reuse >> "abc".index(slot) & 1)
+    if opcode.pipe is not Pipe.TENSOR:
+        return False
+    # Metadata of sparse products and scales have a bit of their own.
+    if slot == "g":
+        return bool(low >> _SCALE_REUSE_BIT & 1)
+    return slot == "e" and arch.major < 12 and bool(low >> _METADATA_REUSE_BIT & 1)
 
 
 def _on_divergence(low: int, high: int) -> bool:
@@ -242,59 +223,14 @@ def _on_divergence(low: int, high: int) -> bool:
     return low >> 9 & 7 == Form.ir.value and bool(high >> _DIVERGENCE_BIT & 1)
 
 
-def _slots_b_and_c(low: int, high: int, opcode: Opcode) -> dict[str, int]:
-    """The registers in slots B and C: which are there depends on the form.
-
-    An operation of two sources has its second in the place of C where the form puts B there. Memory
-    operations have their data in the place of B whatever the form says: it speaks of the address.
-    """
-    in_b, in_c = low >> 32 & 255, high & 255
-    if opcode.access is not None:
-        no_data = opcode.name == "ATOMS" and low >> 9 & 7 == Form.Ru.value  # ATOMS.POPC.INC
-        return {} if no_data else {"b": in_b, "c": in_c}
-    match low >> 9 & 7:
-        case Form.rr.value:
-            return {"b": in_b, "c": in_c}
-        case Form.ur.value if opcode.pipe is Pipe.UNIFORM:
-            return {"b": in_b, "c": in_c}
-        case Form.Ri.value if opcode.name == "SHFL":
-            return {"b": in_b}
-        case Form.Rc.value if opcode.name == "SEL":  # SEL.64
-            return {"b": in_b}
-        case Form.Ri.value | Form.Rc.value | Form.Ru.value if "c" in opcode.operands.lower():
-            return {} if opcode.name == "SHFL" else {"b": in_c}
-        case Form.ir.value | Form.cr.value | Form.ur.value:
-            return {"c": in_c}
-        case _:
-            return {}
-
-
-def _uniform_operand(low: int, opcode: Opcode) -> tuple[str, int] | None:
-    """A uniform register among the operands of an operation on general registers."""
-    if opcode.pipe in (Pipe.UNIFORM, Pipe.LSU, Pipe.CONTROL):
-        return None
-    number = low >> 32 & 63
-    match low >> 9 & 7:
-        case Form.ur.value:
-            return "b", number
-        case Form.Ru.value:
-            return "c", number
-        case _:
-            return None
-
-
 def _width(low: int, high: int, opcode: Opcode | None, arch: Architecture) -> int | None:
-    if opcode is None:
+    if opcode is None or not opcode.is_sized:
         return None
     if low & 0x1FF in _WIDE_ACCESS:
         return 256
     if opcode.access is Access.COPY and arch.major >= 10:
         return _COPY_BITS.get(high >> 10 & 3)
-    if opcode.access in _SIZED or opcode.access is Access.COPY:
-        if opcode.name == "LDSM" or opcode.space is Space.CONSTANT:
-            return None
-        return _WIDTH_BITS.get(high >> 9 & 7)
-    return None
+    return _WIDTH_BITS.get(high >> 9 & 7)
 
 
 def _target(

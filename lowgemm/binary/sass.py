@@ -6,7 +6,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from lowgemm.toolchain import run_tool
 __all__ = ["SassKernel", "disassemble", "read_sass"]
 
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)"?,')
+_LABEL = re.compile(r"^(?!\.text\.)([.$\w]+):")
 _FILE_LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)( inlined at)?')
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
 _LIVE = re.compile(r"//\s*\|\s*(\d*)\s*\|")
@@ -35,7 +36,8 @@ class SassKernel:
     ``functions`` are the addresses of functions behind the kernel; one whose address is taken may
     be called though no instruction names it. ``parts`` are the sections that all this comes from,
     the kernel's own first, and ``external_calls`` what it calls that the cubin does not hold; see
-    :class:`lowgemm.binary.cubin.KernelCode`.
+    :class:`lowgemm.binary.cubin.KernelCode`. ``labels`` are nvdisasm's names of addresses, as
+    instructions' texts have them.
     """
 
     arch: Architecture
@@ -44,6 +46,7 @@ class SassKernel:
     functions: tuple[int, ...] = ()
     parts: tuple[CodePart, ...] = ()
     external_calls: tuple[str, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -120,6 +123,7 @@ def disassemble(
 class _Text:
     text: str
     line: SourceLine | None
+    label: str
 
 
 def _sections(output: str) -> Iterator[tuple[str, list[str]]]:
@@ -143,9 +147,9 @@ def _parse_text(output: str) -> dict[str, dict[int, _Text]]:
 
 
 def _parse_section(lines: list[str]) -> dict[int, _Text]:
-    found: dict[int, _Text] = {}
+    texts: dict[int, _Text] = {}
     line: SourceLine | None = None
-    inlined = False
+    inlined, label = False, ""
     for text in lines:
         where = _FILE_LINE.match(text)
         if where:
@@ -155,9 +159,12 @@ def _parse_section(lines: list[str]) -> dict[int, _Text]:
             inlined = bool(where[3])
         elif text.lstrip().startswith(".type"):
             line, inlined = None, False  # a function; those of ptxas have no line of their own
+        elif found := _LABEL.match(text):
+            label = found[1]
         elif instruction := _INSTRUCTION.match(text):
-            found[int(instruction[1], 16)] = _Text(_clean(instruction[2]), line)
-    return found
+            texts[int(instruction[1], 16)] = _Text(_clean(instruction[2]), line, label)
+            label = ""
+    return texts
 
 
 def _clean(text: str) -> str:
@@ -199,7 +206,12 @@ def _joined(
                 live_registers=live.get(instruction.address),
             )
         )
-    return replace(kernel, instructions=tuple(joined))
+    labels = {
+        address: text.label
+        for address, text in texts.items()
+        if text.label not in ("", kernel.name)
+    }
+    return replace(kernel, instructions=tuple(joined), labels=labels)
 
 
 def _behind_each_other(

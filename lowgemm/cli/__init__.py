@@ -6,19 +6,39 @@ import errno
 import io
 import os
 import sys
-from typing import Annotated
+import traceback
+from typing import Annotated, NoReturn
 
 import typer
 
-from lowgemm.cli import build, check, diff, drift, host, ladder, ptx, sass
+from lowgemm.cli import ask, build, check, diff, drift, host, lab, ladder, model, ptx, sass
 from lowgemm.cli.common import app
 from lowgemm.errors import CompilationError, LowgemmError, OutputError
 
-__all__ = ["app", "build", "check", "diff", "drift", "host", "ladder", "main", "ptx", "sass"]
+__all__ = [
+    "app",
+    "ask",
+    "build",
+    "check",
+    "diff",
+    "drift",
+    "host",
+    "lab",
+    "ladder",
+    "main",
+    "model",
+    "ptx",
+    "sass",
+]
+
+_ERROR = 2
 
 
 def main() -> None:
-    """Run the command line; errors of lowgemm become a message and exit status 1."""
+    """Run the command line; an error becomes a message and the exit status 2.
+
+    1 is for what was asked for, done, and found wrong or different.
+    """
     _prepare_output()
     try:
         app()
@@ -28,12 +48,14 @@ def main() -> None:
     except BrokenPipeError:
         # The reader (head, less) has seen enough; Python would complain again when it closes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(_ERROR)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
-            raise
+            _crash()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _fail(OutputError(f"the output cannot be written: {error.strerror}"))
+    except Exception:
+        _crash()
 
 
 def _prepare_output() -> None:
@@ -45,12 +67,18 @@ def _prepare_output() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _fail(error: LowgemmError) -> None:
+def _fail(error: LowgemmError) -> NoReturn:
     lines = [f"lowgemm: {error}"]
     if isinstance(error, CompilationError) and error.log and error.log not in str(error):
         lines.insert(1, error.log.rstrip())
     print("\n".join(lines), file=sys.stderr)
-    sys.exit(1)
+    sys.exit(_ERROR)
+
+
+def _crash() -> NoReturn:
+    """Python's own status would say that something was found wrong."""
+    traceback.print_exc()
+    sys.exit(_ERROR)
 
 
 @app.callback(invoke_without_command=True)

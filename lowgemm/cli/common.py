@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from lowgemm.studies.ladder import Progress
+
+T = TypeVar("T")
 
 __all__ = [
     "ARCHS_WITHOUT_GPU",
@@ -31,7 +34,9 @@ __all__ = [
     "Json",
     "Log",
     "Markdown",
+    "Nvrtc",
     "OneSize",
+    "Only",
     "Options",
     "Output",
     "PtxFile",
@@ -41,12 +46,14 @@ __all__ = [
     "Seconds",
     "Sizes",
     "app",
+    "chosen",
     "compiler_arguments",
     "console",
     "default_archs",
     "print_json",
     "progress_bar",
     "show",
+    "show_fitted",
     "write_bytes",
 ]
 
@@ -64,7 +71,12 @@ ARCHS_WITHOUT_GPU = ("sm_80", "sm_90", "sm_120")
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Archs = Annotated[
     list[str] | None,
-    typer.Option("--arch", "-a", help="An architecture (sm_90); may be given several times."),
+    typer.Option(
+        "--arch",
+        "-a",
+        help="An architecture, such as sm_90. Repeatable. Default: the GPU's own; without a GPU "
+        "sm_80, sm_90 and sm_120.",
+    ),
 ]
 RungNames = Annotated[
     list[str] | None, typer.Argument(help="Rungs, from ex3 to two_ideas. Default: all.")
@@ -88,6 +100,14 @@ Instances = Annotated[
 Options = Annotated[
     list[str] | None, typer.Option("--option", "-o", help="A further option for NVRTC.")
 ]
+Only = Annotated[str | None, typer.Option("--only", help="Only kernels with this in their name.")]
+Nvrtc = Annotated[
+    str | None,
+    typer.Option(
+        help="Compile with this release of NVRTC (12.9); one that is not installed is fetched with "
+        "pip, once."
+    ),
+]
 CubinFile = Annotated[Path | None, typer.Option(help="Write the cubin here (one architecture).")]
 PtxFile = Annotated[Path | None, typer.Option(help="Write the PTX here (one architecture).")]
 Log = Annotated[bool, typer.Option("--log", help="Print the compiler's log as well.")]
@@ -106,13 +126,13 @@ Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown inste
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that neither colours nor wraps what goes into a pipe."""
+    """A console that neither colours nor wraps what goes into a pipe, but for ``COLUMNS``."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         stderr=stderr,
-        width=None if stream.isatty() else _PIPE_WIDTH,
+        width=None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH,
         highlight=False,
         markup=False,  # texts such as lowgemm[peers] are meant as they stand
         emoji=False,
@@ -121,6 +141,12 @@ def console(*, stderr: bool = False) -> Console:
 
 def show(view: RenderableType) -> None:
     console().print(view)
+
+
+def show_fitted(view: Callable[[int], RenderableType]) -> None:
+    """Show a view that is made for a width."""
+    out = console()
+    out.print(view(out.width))
 
 
 def print_json(data: Any) -> None:
@@ -162,6 +188,27 @@ def default_archs() -> list[str]:
         return list(ARCHS_WITHOUT_GPU)
     with Gpu() as gpu:
         return [str(gpu.architecture)]
+
+
+def chosen(items: Sequence[T], only: str | None, *names: Callable[[T], str]) -> list[T]:
+    """The items with a text in one of their names; without a text all of them.
+
+    Raises
+    ------
+    KernelNotFoundError
+        None of them has it; the error lists them by the first name.
+    """
+    from lowgemm.errors import KernelNotFoundError
+
+    found = [i for i in items if only is None or any(only in name(i) for name in names)]
+    if items and not found:
+        available = tuple(dict.fromkeys(names[0](item) for item in items))
+        raise KernelNotFoundError(
+            f"no kernel has {only!r} in its name",
+            f"there is {', '.join(available)}",
+            available=available,
+        )
+    return found
 
 
 class CompilerArguments(TypedDict):

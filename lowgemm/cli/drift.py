@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,31 +13,39 @@ from lowgemm.cli.common import (
     Includes,
     Instances,
     Json,
+    Only,
     Options,
     app,
+    chosen,
     compiler_arguments,
     default_archs,
     print_json,
-    show,
+    show_fitted,
 )
 
 __all__ = ["drift"]
 
 Target = Annotated[str, typer.Argument(help="A rung or a .cu file.")]
-Nvrtc = Annotated[
-    str, typer.Option("--nvrtc", help="Releases of NVRTC to compare, with commas: 12.9,13.0,13.5.")
+Releases = Annotated[
+    str,
+    typer.Option(
+        "--nvrtc",
+        help="Releases of NVRTC to compare, with commas: 12.9,13.0,13.5. Those that are not "
+        "installed are fetched with pip (a wheel of about 100 MB each), once.",
+    ),
 ]
 
 
 @app.command()
 def drift(
     target: Target,
-    nvrtc: Nvrtc,
+    nvrtc: Releases,
     arch: Archs = None,
     define: Defines = None,
     include: Includes = None,
     kernel: Instances = None,
     option: Options = None,
+    only: Only = None,
     as_json: Json = False,
 ) -> None:
     """What each NVRTC release changed, per loop."""
@@ -49,7 +58,9 @@ def drift(
         arch or default_archs(),
         **compiler_arguments(define, include, option, kernel),
     )
+    kernels = chosen(result.kernels, only, lambda kernel: kernel.kernel)
+    result = replace(result, kernels=tuple(kernels))
     if as_json:
         print_json(drift_data(result))
     else:
-        show(drift_view(result))
+        show_fitted(lambda width: drift_view(result, width))

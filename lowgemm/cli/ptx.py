@@ -13,12 +13,15 @@ from lowgemm.cli.common import (
     Instances,
     Json,
     Markdown,
+    Nvrtc,
+    Only,
     Options,
     app,
+    chosen,
     compiler_arguments,
     default_archs,
     print_json,
-    show,
+    show_fitted,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["ptx"]
 
 Targets = Annotated[list[str], typer.Argument(help="Rungs or .cu files.")]
-Only = Annotated[str | None, typer.Option("--only", help="Only kernels with this in their name.")]
 Listing = Annotated[bool, typer.Option("--text", help="The PTX itself.")]
 
 
@@ -39,12 +41,17 @@ def ptx(
     include: Includes = None,
     kernel: Instances = None,
     option: Options = None,
+    nvrtc: Nvrtc = None,
     only: Only = None,
     listing: Listing = False,
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
-    """What the compiler's first half made of it: PTX instructions per loop."""
+    """What the compiler's first half made of it: PTX instructions per loop.
+
+    A loop goes without the loops inside it. The hot one has the most multiply-adds (fma); where
+    there are none it is the innermost, then the longest. Its lines are those of --text.
+    """
     from lowgemm.analysis.ptx import analyse_ptx_build
     from lowgemm.studies.targets import resolve_builds
     from lowgemm.view.ptx import ptx_data, ptx_markdown, ptx_view
@@ -56,24 +63,21 @@ def ptx(
         for build in resolve_builds(
             target,
             archs,
+            nvrtc=nvrtc,
             **compiler_arguments(define, include, option, kernel),
         )
     ]
     if listing:
         _print_listing(builds, only)
         return
-    reports = [
-        report
-        for build in builds
-        for report in analyse_ptx_build(build)
-        if only is None or only in report.kernel or only in report.symbol
-    ]
+    reports = [report for build in builds for report in analyse_ptx_build(build)]
+    reports = chosen(reports, only, lambda report: report.kernel, lambda report: report.symbol)
     if as_json:
         print_json(ptx_data(reports))
     elif markdown:
         print(ptx_markdown(reports), end="")
     else:
-        show(ptx_view(reports))
+        show_fitted(lambda width: ptx_view(reports, width))
 
 
 def _print_listing(builds: list[Build], only: str | None) -> None:
@@ -81,10 +85,10 @@ def _print_listing(builds: list[Build], only: str | None) -> None:
     from lowgemm.binary.ptx_code import read_ptx
     from lowgemm.view.ptx import ptx_listing
 
-    for build in builds:
-        if only is None:
-            print(build.ptx, end="")
-            continue
-        for function in read_ptx(build.ptx).functions:
-            if only in function.name or only in function_name(function.name):
-                print(ptx_listing(build.ptx, function), end="")
+    if only is None:
+        print("".join(build.ptx for build in builds), end="")
+        return
+    found = [(b.ptx, function) for b in builds for function in read_ptx(b.ptx).functions]
+    names = (lambda item: function_name(item[1].name), lambda item: item[1].name)
+    for text, function in chosen(found, only, *names):
+        print(ptx_listing(text, function), end="")

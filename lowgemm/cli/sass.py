@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,13 +12,17 @@ from lowgemm.cli.common import (
     Includes,
     Instances,
     Json,
+    Nvrtc,
+    Only,
     Options,
     app,
+    chosen,
     compiler_arguments,
     console,
     default_archs,
     print_json,
     show,
+    show_fitted,
 )
 
 if TYPE_CHECKING:
@@ -26,16 +30,16 @@ if TYPE_CHECKING:
     from lowgemm.binary.sass import SassKernel
     from lowgemm.compiler import Build
 
-T = TypeVar("T")
-
 __all__ = ["sass"]
 
 Targets = Annotated[list[str], typer.Argument(help="Rungs, .cu files or .cubin files.")]
-Only = Annotated[str | None, typer.Option("--only", help="Only kernels with this in their name.")]
 Listing = Annotated[bool, typer.Option("--text", help="The instructions, with source lines.")]
 Control = Annotated[bool, typer.Option("--control", help="The instructions with control words.")]
 Source = Annotated[bool, typer.Option("--source", help="Source, PTX and SASS side by side.")]
-Hot = Annotated[bool, typer.Option("--hot", help="With --source: only lines of the hot loop.")]
+Hot = Annotated[bool, typer.Option("--hot", help="With --source: the hot loop's code alone.")]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="One table a loop, an architecture a column.")
+]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Markdown instead of a table.")]
 
 
@@ -47,7 +51,9 @@ def sass(
     include: Includes = None,
     kernel: Instances = None,
     option: Options = None,
+    nvrtc: Nvrtc = None,
     only: Only = None,
+    compare: Compare = False,
     listing: Listing = False,
     control: Control = False,
     source: Source = False,
@@ -55,10 +61,17 @@ def sass(
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
-    """What the hardware executes: instructions per loop."""
+    """What the hardware executes: instructions per loop.
+
+    A loop goes from its first address to the one before its second, without the loops inside it.
+    The hot one has the most FFMAs; where there are none it is the innermost, then the longest.
+    Counts leave out what does nothing: NOPs, and instructions that are never executed.
+    """
     _refuse_combinations(
         targets, listing=listing or control, source=source, hot=hot, markdown=markdown, data=as_json
     )
+    if compare and (len(targets) > 1 or listing or control or source or markdown):
+        raise typer.BadParameter("--compare takes one target, and besides only --json")
     from lowgemm.studies.inspection import inspect_builds, inspect_cubin
     from lowgemm.studies.targets import is_cubin, load_cubin, resolve_builds
     from lowgemm.view.sass import sass_data, sass_markdown, sass_view
@@ -72,6 +85,7 @@ def sass(
         builds += resolve_builds(
             target,
             arch or default_archs(),
+            nvrtc=nvrtc,
             **compiler_arguments(define, include, option, kernel),
         )
     if listing or control:
@@ -82,13 +96,15 @@ def sass(
         return
     reports: list[SassReport] = [r for found in inspect_builds(builds) for r in found]
     reports += [report for cubin in cubins for report in inspect_cubin(cubin)]
-    reports = _chosen([(report.kernel, "", report) for report in reports], only)
-    if as_json:
+    reports = chosen(reports, only, lambda report: report.kernel)
+    if compare:
+        _show_compared(reports, as_json=as_json)
+    elif as_json:
         print_json(sass_data(reports))
     elif markdown:
         print(sass_markdown(reports), end="")
     else:
-        show(sass_view(reports))
+        show_fitted(lambda width: sass_view(reports, width))
 
 
 def _refuse_combinations(
@@ -108,23 +124,20 @@ def _refuse_combinations(
         raise typer.BadParameter("a listing is text or --json: leave out --markdown")
 
 
-def _chosen(found: list[tuple[str, str, T]], only: str | None) -> list[T]:
-    """Of kernels by name and further name, those with the text in one of them."""
-    from lowgemm.errors import KernelNotFoundError
+def _show_compared(reports: list[SassReport], *, as_json: bool) -> None:
+    from lowgemm.analysis.tracks import track_architectures
+    from lowgemm.view.sass import compared_view
+    from lowgemm.view.tracks import kernel_track_data
 
-    chosen = [item for name, other, item in found if only is None or only in name or only in other]
-    if found and not chosen:
-        available = tuple(dict.fromkeys(name for name, _, _ in found))
-        raise KernelNotFoundError(
-            f"no kernel has {only!r} in its name",
-            f"there is {', '.join(available)}",
-            available=available,
-        )
-    return chosen
+    kernels = track_architectures(reports)
+    if as_json:
+        print_json([kernel_track_data(kernel) for kernel in kernels])
+    else:
+        show_fitted(lambda width: compared_view(kernels, width))
 
 
-def _kernels(builds: list[Build], cubins: list[bytes]) -> list[tuple[str, str, SassKernel]]:
-    """Each kernel's machine code behind its name for people and that of the cubin."""
+def _kernels(builds: list[Build], cubins: list[bytes]) -> list[tuple[str, SassKernel]]:
+    """Each kernel's machine code behind its name for people."""
     from lowgemm.binary import display_names
     from lowgemm.binary.sass import disassemble
 
@@ -132,7 +145,7 @@ def _kernels(builds: list[Build], cubins: list[bytes]) -> list[tuple[str, str, S
     sources = [*zip([build.cubin for build in builds], given, strict=True)]
     sources += [(cubin, {}) for cubin in cubins]
     return [
-        (names[kernel.name], kernel.name, kernel)
+        (names[kernel.name], kernel)
         for cubin, known in sources
         for kernels in (disassemble(cubin, live_registers=False),)
         for names in (display_names([kernel.name for kernel in kernels], known),)
@@ -146,12 +159,9 @@ def _show_source(
     from lowgemm.analysis.lines import side_by_side
     from lowgemm.view.lines import lines_data, lines_markdown, render_lines
 
-    found = [
-        (name, mangled, (build, kernel))
-        for build in builds
-        for name, mangled, kernel in _kernels([build], [])
-    ]
-    reports = [side_by_side(build, kernel) for build, kernel in _chosen(found, only)]
+    found = [(name, kernel, build) for build in builds for name, kernel in _kernels([build], [])]
+    kept = chosen(found, only, lambda item: item[0], lambda item: item[1].name)
+    reports = [side_by_side(build, kernel) for _, kernel, build in kept]
     if as_json:
         rows = [row for report in reports for row in lines_data(report)]
         print_json([row for row in rows if row["sass_in_hot_loop"] or not hot])
@@ -165,28 +175,15 @@ def _show_source(
 
 
 def _show_listing(
-    kernels: list[tuple[str, str, SassKernel]], only: str | None, *, control: bool, as_json: bool
+    kernels: list[tuple[str, SassKernel]], only: str | None, *, control: bool, as_json: bool
 ) -> None:
-    from lowgemm.view.sass import sass_listing
+    from lowgemm.analysis.listing import list_kernel
+    from lowgemm.view.sass import listing_data, sass_listing
 
-    chosen = _chosen([(name, mangled, (name, k)) for name, mangled, k in kernels], only)
+    kept = chosen(kernels, only, lambda item: item[0], lambda item: item[1].name)
+    listings = [list_kernel(kernel, name) for name, kernel in kept]
     if as_json:
-        print_json([row for name, kernel in chosen for row in _listing_data(name, kernel)])
+        print_json([row for listing in listings for row in listing_data(listing)])
         return
-    for _, kernel in chosen:
-        show(sass_listing(kernel, control=control))
-
-
-def _listing_data(name: str, kernel: SassKernel) -> list[dict[str, Any]]:
-    """The instructions as plain data, an object an instruction."""
-    return [
-        {
-            "kernel": name,
-            "arch": str(kernel.arch),
-            "address": instruction.address,
-            "text": instruction.text or instruction.mnemonic,
-            "control": str(instruction.control),
-            "line": None if instruction.line is None else str(instruction.line),
-        }
-        for instruction in kernel.instructions
-    ]
+    for listing in listings:
+        show(sass_listing(listing, control=control))

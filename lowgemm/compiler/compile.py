@@ -515,11 +515,11 @@ def _empty(program: Program) -> EmptyCubinError:
         return EmptyCubinError(
             f"{program.path} compiled to no kernel: of its templates ({', '.join(templates)}) no "
             "instance was asked for",
-            f'name one, as in name_expressions=("{templates[0]}<float>",) '
-            f"(lowgemm compile: -k '{templates[0]}<float>')",
+            f"name one: -k '{templates[0]}<float>' on a command line, "
+            f'name_expressions=("{templates[0]}<float>",) in Python',
         )
     if "__global__" in text:
-        remedy = "check its #if conditions; a template needs name_expressions, and -dlto no code"
+        remedy = "check its #if conditions; a template needs an instance by name, and -dlto no code"
     else:
         remedy = "mark a function __global__"
     return EmptyCubinError(f"{program.path} compiled to no kernel", remedy)

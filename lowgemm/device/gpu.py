@@ -15,6 +15,7 @@ from lowgemm.device.module import DeviceModule
 from lowgemm.device.stream import DeviceEvent, DeviceStream, stream_handle
 from lowgemm.errors import ArrayLayoutError, DtypeError, NoGpuError
 from lowgemm.hardware.architecture import Architecture
+from lowgemm.hardware.gpus import GpuRecord, record_from_attributes
 from lowgemm.runtime.interchange import as_view
 from lowgemm.runtime.interface import Array, Device
 from lowgemm.runtime.launch import DeviceLimits
@@ -64,6 +65,19 @@ class GpuAttributes:
     def warps_per_multiprocessor(self) -> int:
         """Resident warps that one multiprocessor holds at most."""
         return self.threads_per_multiprocessor // self.warp_threads
+
+    def as_record(self) -> GpuRecord:
+        """The GPU as a record of the machine model; see :func:`record_from_attributes`."""
+        return record_from_attributes(
+            self.name,
+            capability_major=self.capability_major,
+            capability_minor=self.capability_minor,
+            multiprocessors=self.multiprocessors,
+            sm_clock_khz=self.sm_clock_khz,
+            memory_clock_khz=self.memory_clock_khz,
+            memory_bus_bits=self.memory_bus_bits,
+            l2_bytes=self.l2_bytes,
+        )
 
 
 # Field of GpuAttributes: the CUdevice_attribute without its prefix.

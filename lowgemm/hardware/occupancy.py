@@ -105,4 +105,5 @@ def _blocks_by_shared(cc: ComputeCapability, shared_bytes: int) -> int:
     per_block = _round_up(
         shared_bytes + cc.shared_bytes_reserved_per_block, cc.shared_bytes_granularity
     )
-    return cc.shared_bytes_per_sm // per_block
+    # Before 8.0 the system reserves nothing: a block may need none.
+    return cc.shared_bytes_per_sm // per_block if per_block else cc.blocks_per_sm

@@ -15,7 +15,7 @@ from lowgemm.analysis.expectations import (
     allows_unknown,
     instances,
     judge,
-    parse_expectation,
+    parse_clauses,
     read_expectations,
     select,
 )
@@ -23,10 +23,11 @@ from lowgemm.analysis.sass import SassReport
 from lowgemm.binary.instruction import SourceLine
 from lowgemm.binary.sass import SassKernel, disassemble
 from lowgemm.compiler import Build, find_own_headers
-from lowgemm.errors import ExpectationError, SourceNotFoundError
+from lowgemm.errors import ExpectationError, UnknownArchitectureError
 from lowgemm.gemm import RUNG_NAMES, rung
+from lowgemm.hardware import Architecture
 from lowgemm.studies.inspection import inspect_builds
-from lowgemm.studies.targets import is_cubin, resolve_builds
+from lowgemm.studies.targets import refuse_cubin, resolve_builds
 
 __all__ = ["CheckReport", "Finding", "check_builds", "check_file"]
 
@@ -68,6 +69,7 @@ def check_file(
     include_dirs: Sequence[str] = (),
     options: Sequence[str] = (),
     name_expressions: Sequence[str] = (),
+    nvrtc: str | None = None,
 ) -> CheckReport:
     """Compile a target and check what its source expects, and what the caller expects besides.
 
@@ -84,6 +86,8 @@ def check_file(
     defines, include_dirs, options, name_expressions
         As in :func:`lowgemm.compiler.compile_file`. Instances of templates that expectations name
         (``// expect scale<4>: ...``) are compiled in any case.
+    nvrtc
+        As in :func:`lowgemm.studies.targets.resolve_builds`.
 
     Raises
     ------
@@ -107,6 +111,7 @@ def check_file(
         include_dirs=include_dirs,
         options=options,
         name_expressions=_instances(name, wanted, name_expressions),
+        nvrtc=nvrtc,
     )
     return check_builds(name, builds, wanted)
 
@@ -167,10 +172,7 @@ def _no_archs(target: str) -> ExpectationError:
 def _source(target: str, archs: Sequence[str]) -> Path:
     if target.lower() in RUNG_NAMES:
         return rung(target, archs[0]).path
-    if is_cubin(target):
-        raise SourceNotFoundError(
-            f"{target} is no CUDA source but machine code", "name the .cu file that it is made from"
-        )
+    refuse_cubin(target)
     return Path(target)
 
 
@@ -184,7 +186,11 @@ def _instances(
 
 
 def _parsed(expectations: Sequence[str | Expectation]) -> list[Expectation]:
-    return [e if isinstance(e, Expectation) else parse_expectation(e) for e in expectations]
+    return [
+        item
+        for e in expectations
+        for item in ((e,) if isinstance(e, Expectation) else parse_clauses(e))
+    ]
 
 
 def _check_names(expectations: Sequence[Expectation], reports: Sequence[SassReport]) -> None:
@@ -193,8 +199,19 @@ def _check_names(expectations: Sequence[Expectation], reports: Sequence[SassRepo
             there = ", ".join(report.kernel for report in reports)
             origin = f"{expectation.origin}: " if expectation.origin else ""
             raise ExpectationError(
-                f"{origin}there is no kernel {expectation.kernel!r}", f"there is {there}"
+                f"{origin}there is no kernel {expectation.kernel!r}",
+                f"there is {there}{_meant_architecture(expectation)}",
             )
+
+
+def _meant_architecture(expectation: Expectation) -> str:
+    """What to write where an architecture stands in the place of a kernel."""
+    try:
+        arch = Architecture.parse(expectation.kernel or "")
+    except UnknownArchitectureError:
+        return ""
+    said = f"{expectation.path} {expectation.comparison} {expectation.wanted}"
+    return f"; for an architecture write // expect: [{arch}] {said}"
 
 
 # ---- what a failure shows

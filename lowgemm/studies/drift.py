@@ -2,66 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 
-from lowgemm.analysis import LoopReport, SassReport, analyse_build
-from lowgemm.analysis.difference import kernel_figures, loop_figures, match_loops
-from lowgemm.binary import demangle
-from lowgemm.binary.sass import disassemble
-from lowgemm.compiler import Build
-from lowgemm.errors import ArgumentValueError, ToolFailedError
+from lowgemm.analysis import SassReport
+from lowgemm.analysis.tracks import KernelTrack, own_name, track_kernel
+from lowgemm.errors import ArgumentValueError
 from lowgemm.studies.inspection import inspect_build
 from lowgemm.studies.releases import Release, compile_with, find_release
+from lowgemm.studies.targets import refuse_cubin
 
-__all__ = ["Drift", "DriftRow", "KernelDrift", "LoopDrift", "drift", "trace_drift"]
-
-
-@dataclass(frozen=True, slots=True)
-class DriftRow:
-    """A figure or the count of an instruction, with its value in each release.
-
-    None stands where it is not known, or where a release's kernel has no such loop.
-    """
-
-    name: str
-    values: tuple[float | None, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether the values that are known differ."""
-        return len({value for value in self.values if value is not None}) > 1
-
-
-@dataclass(frozen=True, slots=True)
-class LoopDrift:
-    """A loop in each release (None where there is none), and all that can be said of it."""
-
-    loops: tuple[LoopReport | None, ...]
-    hot: bool
-    rows: tuple[DriftRow, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether a release lacks the loop or differs in anything."""
-        return None in self.loops or any(row.changed for row in self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelDrift:
-    """A kernel on an architecture in each release."""
-
-    kernel: str
-    arch: str
-    rows: tuple[DriftRow, ...]
-    loops: tuple[LoopDrift, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether any release differs from another in anything."""
-        return any(row.changed for row in self.rows) or any(loop.changed for loop in self.loops)
+__all__ = ["Drift", "drift", "trace_drift"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +22,7 @@ class Drift:
 
     target: str
     nvrtc_versions: tuple[str, ...]
-    kernels: tuple[KernelDrift, ...]
+    kernels: tuple[KernelTrack, ...]
 
 
 def drift(
@@ -107,6 +59,7 @@ def drift(
     ToolFailedError, ToolTimeoutError
         A release crashed or did not end.
     """
+    refuse_cubin(target)
     wanted = list(dict.fromkeys(nvrtc))
     if len(wanted) < 2:
         raise ArgumentValueError(
@@ -124,7 +77,7 @@ def drift(
             options=options,
             name_expressions=name_expressions,
         )
-        return [report for build in builds for report in _inspect(build)]
+        return [report for build in builds for report in inspect_build(build)]
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         found = list(pool.map(reports, releases))
@@ -132,15 +85,7 @@ def drift(
     return Drift(target, versions, trace_drift(found))
 
 
-def _inspect(build: Build) -> tuple[SassReport, ...]:
-    """nvdisasm 13 counts no live registers in cubins of NVRTC 12: these reports go without."""
-    try:
-        return inspect_build(build)
-    except ToolFailedError:
-        return analyse_build(build, disassemble(build.cubin, live_registers=False))
-
-
-def trace_drift(releases: Sequence[Sequence[SassReport]]) -> tuple[KernelDrift, ...]:
+def trace_drift(releases: Sequence[Sequence[SassReport]]) -> tuple[KernelTrack, ...]:
     """Follow kernels and their loops through releases, on each architecture.
 
     Parameters
@@ -148,64 +93,6 @@ def trace_drift(releases: Sequence[Sequence[SassReport]]) -> tuple[KernelDrift, 
     releases
         The reports of each release. A kernel that one of them lacks is left out.
     """
-    by_key = [{_key(report): report for report in reports} for reports in releases]
+    by_key = [{(own_name(r), r.arch): r for r in reports} for reports in releases]
     everywhere = [key for key in by_key[0] if all(key in reports for reports in by_key)]
-    return tuple(_kernel_drift([reports[key] for reports in by_key]) for key in everywhere)
-
-
-def _key(report: SassReport) -> tuple[str, str]:
-    """A kernel's own name: with parameters, as overloads share the rest.
-
-    Releases number an anonymous namespace differently, so the mangled name does not do.
-    """
-    return demangle(report.symbol) or report.kernel, report.arch
-
-
-def _kernel_drift(reports: Sequence[SassReport]) -> KernelDrift:
-    rows = [
-        *_rows([kernel_figures(report) for report in reports]),
-        *_rows([report.mix for report in reports], missing=0),
-    ]
-    loops = tuple(_loop_drift(track, reports) for track in _tracks(reports))
-    return KernelDrift(reports[0].kernel, reports[0].arch, tuple(rows), loops)
-
-
-def _loop_drift(track: Sequence[int | None], reports: Sequence[SassReport]) -> LoopDrift:
-    loops = tuple(
-        None if index is None else report.loops[index]
-        for index, report in zip(track, reports, strict=True)
-    )
-    rows = [
-        *_rows([{} if loop is None else loop_figures(loop) for loop in loops]),
-        *_rows([None if loop is None else loop.mix for loop in loops], missing=0),
-    ]
-    hot = any(
-        index is not None and index == report.hot_loop
-        for index, report in zip(track, reports, strict=True)
-    )
-    return LoopDrift(loops, hot, tuple(rows))
-
-
-def _tracks(reports: Sequence[SassReport]) -> list[list[int | None]]:
-    """The index of each loop in each release: matched from one release to the next."""
-    tracks: list[list[int | None]] = [[loop.index] for loop in reports[0].loops]
-    for step, (before, after) in enumerate(pairwise(reports), start=1):
-        partner = {a: b for a, b in match_loops(before, after) if a is not None}
-        for track in tracks:
-            last = track[-1]
-            track.append(None if last is None else partner.get(last))
-        matched = {b for b in partner.values() if b is not None}
-        new = [loop.index for loop in after.loops if loop.index not in matched]
-        tracks += [[*[None] * step, index] for index in new]
-    return tracks
-
-
-def _rows(
-    columns: Sequence[Mapping[str, float | None] | Mapping[str, int] | None],
-    missing: float | None = None,
-) -> Iterable[DriftRow]:
-    """A row for each name of any column; ``missing`` is the value of a name that a column lacks."""
-    names = dict.fromkeys(name for column in columns if column is not None for name in column)
-    for name in names:
-        values = (None if column is None else column.get(name, missing) for column in columns)
-        yield DriftRow(name, tuple(values))
+    return tuple(track_kernel([reports[key] for reports in by_key]) for key in everywhere)

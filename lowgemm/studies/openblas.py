@@ -62,10 +62,14 @@ def pick_kernel(library: HostLibrary, core: str) -> OpenBlasKernel:
 
     Raises
     ------
+    HostLibraryError
+        The library is no OpenBLAS.
     SymbolNotFoundError
-        The library is no OpenBLAS, or has no kernel for that core.
+        It has no kernel for that core.
     """
     kernels = openblas_kernels(library)
+    if not kernels:
+        raise _no_openblas(library.path)
     found = next((kernel for kernel in kernels if kernel.core.lower() == core.lower()), None)
     if found is None:
         names = tuple(kernel.core for kernel in kernels)
@@ -75,6 +79,12 @@ def pick_kernel(library: HostLibrary, core: str) -> OpenBlasKernel:
             available=names,
         )
     return found
+
+
+def _no_openblas(path: str | Path) -> HostLibraryError:
+    return HostLibraryError(
+        f"{path} is no OpenBLAS: it has no SGEMM kernel", "name a function of the library"
+    )
 
 
 def _panels(library: HostLibrary, core: str) -> tuple[int | None, int | None]:
@@ -134,9 +144,11 @@ def selected_core(path: Path, library: HostLibrary) -> str:
     Raises
     ------
     HostLibraryError
-        It cannot be loaded here, or does not say.
+        It is no OpenBLAS, cannot be loaded here, or does not say.
     """
     cores = [kernel.core for kernel in openblas_kernels(library)]
+    if not cores:
+        raise _no_openblas(path)
     if cores == [""]:
         return ""
     try:

@@ -9,8 +9,9 @@ from lowgemm.compiler import Build, compile_many
 from lowgemm.errors import SourceNotFoundError
 from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
 from lowgemm.hardware import Architecture
+from lowgemm.studies.releases import compile_with, find_release
 
-__all__ = ["is_cubin", "load_cubin", "resolve_builds"]
+__all__ = ["is_cubin", "load_cubin", "refuse_cubin", "resolve_builds"]
 
 
 def is_cubin(target: str | Path) -> bool:
@@ -34,6 +35,14 @@ def load_cubin(path: str | Path) -> bytes:
         ) from error
 
 
+def refuse_cubin(target: str | Path) -> None:
+    """Raise SourceNotFoundError where a cubin is named and its source is needed."""
+    if is_cubin(target):
+        raise SourceNotFoundError(
+            f"{target} is no CUDA source but machine code", "name the .cu file that it is made from"
+        )
+
+
 def resolve_builds(
     target: str,
     archs: Sequence[Architecture | str],
@@ -42,6 +51,7 @@ def resolve_builds(
     include_dirs: Sequence[str] = (),
     options: Sequence[str] = (),
     name_expressions: Sequence[str] = (),
+    nvrtc: str | None = None,
 ) -> tuple[Build, ...]:
     """Compile what a name stands for, for each architecture.
 
@@ -53,15 +63,29 @@ def resolve_builds(
         The architectures, in order.
     defines, include_dirs, options, name_expressions
         For a path: as in :func:`lowgemm.compiler.compile_file`. For a rung: added to its own.
+    nvrtc
+        A release of NVRTC other than the installed one; see
+        :func:`lowgemm.studies.releases.find_release`.
 
     Raises
     ------
     SourceNotFoundError
-        It is neither a rung nor a file.
+        It is neither a rung nor a file, or a cubin.
     CompilationError, UnknownArchitectureError, ToolNotFoundError
         See :func:`lowgemm.compiler.compile_file`.
     """
+    refuse_cubin(target)
     wanted = list(dict.fromkeys(Architecture.parse(arch) for arch in archs))
+    if nvrtc is not None:
+        return compile_with(
+            find_release(nvrtc),
+            target,
+            [str(arch) for arch in wanted],
+            defines=defines,
+            include_dirs=include_dirs,
+            options=options,
+            name_expressions=name_expressions,
+        )
     if target.lower() not in RUNG_NAMES:
         builds = compile_many(
             target,

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lowgemm.analysis.host import HostLoop, HostReport
+from lowgemm.view.columns import WHOLE, Column, fitted_table
 
 __all__ = ["host_view"]
 
 _NONE = "–"
-_COLUMNS = (
-    "instr", "FMA", "loads", "broadcast", "stores", "prefetch", "bits", "vector regs",
-    "accumulators", "tile", "k-steps", "loads/FMA",
-)  # fmt: skip
 
 
-def host_view(report: HostReport, about: str = "", most: int | None = 8) -> RenderableType:
+def host_view(
+    report: HostReport, about: str = "", most: int | None = 8, width: int = WHOLE
+) -> RenderableType:
     """A function's loops and the mix of its hot loop.
 
     Parameters
@@ -32,6 +29,8 @@ def host_view(report: HostReport, about: str = "", most: int | None = 8) -> Rend
         A sentence on it, shown below its name.
     most
         How many loops to show, those with the most multiply-adds; None: all.
+    width
+        Characters a line; columns that it has no room for are told below the table.
     """
     parts: list[RenderableType] = [Text(_title(report), style="bold"), Text(_origin(report))]
     if about:
@@ -39,7 +38,7 @@ def host_view(report: HostReport, about: str = "", most: int | None = 8) -> Rend
     if not report.loops:
         return Group(*parts, Text("no loop"))
     shown = _shown(report, most)
-    parts.append(_table(report, shown))
+    parts.append(_table(report, shown, width))
     if len(shown) < len(report.loops):
         parts.append(Text(f"{len(report.loops) - len(shown)} more loops: --all shows them"))
     if report.hot is not None:
@@ -64,31 +63,42 @@ def _shown(report: HostReport, most: int | None) -> Sequence[HostLoop]:
     return sorted(ranked[:most], key=lambda i: i.index)
 
 
-def _table(report: HostReport, loops: Sequence[HostLoop]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    table.add_column("loop", style="cyan", no_wrap=True)
-    table.add_column("depth", justify="right")
-    for name in _COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for loop in loops:
-        is_hot = loop.index == report.hot_loop
-        name = f"{loop.start:#x}{' hot' if is_hot else ''}"
-        table.add_row(name, str(loop.depth), *_cells(loop), style="bold" if is_hot else "")
-    return table
+def _columns(report: HostReport) -> list[Column[HostLoop]]:
+    """The figures of a loop, with what is left out first where there is little room."""
+    return [
+        Column("loop", lambda i: _loop_name(report, i), justify="left", style="cyan"),
+        Column("depth", lambda i: str(i.depth), rank=6),
+        Column("instr", lambda i: str(i.instructions)),
+        Column("FMA", lambda i: str(i.fmas)),
+        Column("loads", lambda i: str(i.loads), rank=1),
+        Column("broadcast", lambda i: str(i.broadcasts), rank=4),
+        Column("stores", lambda i: str(i.stores), rank=5),
+        Column("prefetch", lambda i: str(i.prefetches), rank=7),
+        Column("bits", lambda i: str(i.vector_bits or _NONE), rank=2),
+        Column("vector regs", lambda i: str(i.vector_registers), rank=9),
+        Column("accumulators", lambda i: str(i.accumulators), rank=8),
+        Column("tile", lambda i: str(i.tile or _NONE), rank=1),
+        Column("k-steps", lambda i: str(i.tile.k_steps) if i.tile else _NONE, rank=3),
+        Column("loads/FMA", _loads_per_fma, rank=10),
+    ]
 
 
-def _cells(loop: HostLoop) -> tuple[str, ...]:
-    tile, ratio = loop.tile, loop.loads_per_fma
-    counts = (loop.instructions, loop.fmas, loop.loads, loop.broadcasts, loop.stores)
-    return (
-        *(str(count) for count in counts),
-        str(loop.prefetches),
-        str(loop.vector_bits or _NONE),
-        str(loop.vector_registers),
-        str(loop.accumulators),
-        str(tile) if tile else _NONE,
-        str(tile.k_steps) if tile else _NONE,
-        _NONE if ratio is None else f"{ratio:.2f}",
+def _loop_name(report: HostReport, loop: HostLoop) -> str:
+    return f"{loop.start:#x}{' hot' if loop.index == report.hot_loop else ''}"
+
+
+def _loads_per_fma(loop: HostLoop) -> str:
+    ratio = loop.loads_per_fma
+    return _NONE if ratio is None else f"{ratio:.2f}"
+
+
+def _table(report: HostReport, loops: Sequence[HostLoop], width: int) -> RenderableType:
+    return fitted_table(
+        _columns(report),
+        loops,
+        width,
+        style=lambda loop: "bold" if loop.index == report.hot_loop else "",
+        empty=_NONE,
     )
 
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from rich import box
-from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from lowgemm.report import LadderReport, LadderRow, Provenance, by_architecture
+from lowgemm.view.columns import WHOLE, Column, fitting, plain_table
 
 __all__ = ["ladder_markdown", "ladder_view"]
 
 _BAR_CELLS = 16
-_GAP_CELLS = 3  # a padding cell on either side and the divider
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _NONE = "–"
 _LOOP_LEGEND = (
@@ -25,18 +22,7 @@ _LOOP_LEGEND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """A column of the ladder; in a narrow terminal those with the highest ``rank`` go first."""
-
-    header: str
-    cell: Callable[[LadderRow], str | Text]
-    rank: int = 0
-    justify: Literal["left", "center", "right"] = "right"
-    style: str = ""
-
-
-def ladder_view(report: LadderReport, width: int = 200) -> RenderableType:
+def ladder_view(report: LadderReport, width: int = WHOLE) -> RenderableType:
     """A table per architecture, at most ``width`` characters wide, and what the numbers are."""
     tables = [
         _table(arch, rows, report, width) for arch, rows in by_architecture(report.rows).items()
@@ -50,15 +36,8 @@ def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: in
     all_rows = [*rows, _peer_row(rows[0], provenance)] if provenance else list(rows)
     rates = [row.tflops or 0.0 for row in all_rows if row is not None]
     columns = _STATIC + (_measured_columns(rates) if measured else _UNMEASURED)
-    table = Table(
-        title=_title(arch, rows, provenance),
-        box=box.SIMPLE_HEAD,
-        title_style="bold",
-        title_justify="left",
-        header_style="bold",
-        pad_edge=False,
-    )
-    shown = _fitting(columns, [row for row in all_rows if row is not None], width)
+    table = plain_table(_title(arch, rows, provenance))
+    shown, _ = fitting(columns, [row for row in all_rows if row is not None], width)
     for column in shown:
         table.add_column(column.header, justify=column.justify, style=column.style, no_wrap=True)
     for row in all_rows:
@@ -68,19 +47,6 @@ def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: in
             table.add_section()
         table.add_row(*(c.cell(row) for c in shown), style="dim" if row.rung == _PEER else "")
     return table
-
-
-def _fitting(
-    columns: Sequence[_Column], rows: Sequence[LadderRow], width: int
-) -> Sequence[_Column]:
-    def size(column: _Column) -> int:
-        cells = (cell_len(str(column.cell(row))) for row in rows)
-        return max(cell_len(column.header), *cells) + _GAP_CELLS
-
-    kept = list(columns)
-    while sum(map(size, kept)) > width and any(column.rank for column in kept):
-        kept.remove(max(kept, key=lambda column: column.rank))
-    return kept
 
 
 def _title(arch: str, rows: Sequence[LadderRow], provenance: Provenance | None) -> str:
@@ -133,32 +99,32 @@ def _percent(value: float | None) -> str:
 
 _PEER = "cuBLAS"
 _STATIC_NUMBERS = ("registers", "shared_bytes", "spill_store_bytes", "spill_load_bytes")
-_STATIC = (
-    _Column("rung", lambda row: row.rung, justify="left", style="cyan"),
-    _Column("idea", lambda row: row.idea, rank=5, justify="left"),
-    _Column(
+_STATIC: tuple[Column[LadderRow], ...] = (
+    Column("rung", lambda row: row.rung, justify="left", style="cyan"),
+    Column("idea", lambda row: row.idea, rank=5, justify="left"),
+    Column(
         "tile",
         _static(lambda row: "x".join(map(str, row.block_tile))),
         rank=6,
         justify="left",
     ),
-    _Column("thread", _static(lambda row: "x".join(map(str, row.thread_tile))), rank=7),
-    _Column("regs", _static(lambda row: str(row.registers))),
-    _Column("shared", _static(_shared), rank=1),
-    _Column("spills", _static(_spills), rank=2),
-    _Column("hot loop", _static(lambda row: _number(row.hot_loop_instructions)), rank=10),
-    _Column("FFMA", _static(lambda row: _percent(row.hot_loop_ffma_share)), rank=4),
-    _Column("LDS.128", _static(lambda row: _number(row.hot_loop_lds_128)), rank=11),
-    _Column("bank", _static(lambda row: _number(row.hot_loop_conflict_cycles)), rank=12),
-    _Column("occup.", _static(lambda row: f"{100 * row.occupancy:.0f} %"), rank=3),
+    Column("thread", _static(lambda row: "x".join(map(str, row.thread_tile))), rank=7),
+    Column("regs", _static(lambda row: str(row.registers))),
+    Column("shared", _static(_shared), rank=1),
+    Column("spills", _static(_spills), rank=2),
+    Column("hot loop", _static(lambda row: _number(row.hot_loop_instructions)), rank=10),
+    Column("FFMA", _static(lambda row: _percent(row.hot_loop_ffma_share)), rank=4),
+    Column("LDS.128", _static(lambda row: _number(row.hot_loop_lds_128)), rank=11),
+    Column("bank", _static(lambda row: _number(row.hot_loop_conflict_cycles)), rank=12),
+    Column("occup.", _static(lambda row: f"{100 * row.occupancy:.0f} %"), rank=3),
 )
-_UNMEASURED = tuple(
-    _Column(name, lambda row: _NONE, rank=rank, style="dim")
+_UNMEASURED: tuple[Column[LadderRow], ...] = tuple(
+    Column(name, lambda row: _NONE, rank=rank, style="dim")
     for name, rank in (("ms", 8), ("TFLOP/s", 1), ("/ cuBLAS", 9))
 )
 
 
-def _measured_columns(rates: Sequence[float]) -> tuple[_Column, ...]:
+def _measured_columns(rates: Sequence[float]) -> tuple[Column[LadderRow], ...]:
     scale = max(rates, default=0.0)
 
     def right(row: LadderRow) -> Text:
@@ -167,13 +133,13 @@ def _measured_columns(rates: Sequence[float]) -> tuple[_Column, ...]:
         return Text("yes", style="green") if row.correct else Text("NO", style="bold red")
 
     return (
-        _Column("right", right, justify="center"),
-        _Column("ms", lambda row: _NONE if row.time_us is None else f"{row.time_us / 1e3:.3f}"),
-        _Column("TFLOP/s", lambda row: _NONE if row.tflops is None else f"{row.tflops:.1f}"),
-        _Column("", lambda row: _bar(row.tflops, scale), rank=8, justify="left", style="green"),
-        _Column("/ ex3", lambda row: _ratio(row.ratio_to_ex3), rank=4),
-        _Column("/ before", lambda row: _ratio(row.ratio_to_previous), rank=9),
-        _Column("/ cuBLAS", lambda row: _ratio(row.ratio_to_cublas)),
+        Column("right", right, justify="center"),
+        Column("ms", lambda row: _NONE if row.time_us is None else f"{row.time_us / 1e3:.3f}"),
+        Column("TFLOP/s", lambda row: _NONE if row.tflops is None else f"{row.tflops:.1f}"),
+        Column("", lambda row: _bar(row.tflops, scale), rank=8, justify="left", style="green"),
+        Column("/ ex3", lambda row: _ratio(row.ratio_to_ex3), rank=4),
+        Column("/ before", lambda row: _ratio(row.ratio_to_previous), rank=9),
+        Column("/ cuBLAS", lambda row: _ratio(row.ratio_to_cublas)),
     )
 
 

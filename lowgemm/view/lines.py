@@ -17,6 +17,7 @@ __all__ = ["lines_data", "lines_markdown", "render_lines"]
 _GUTTER = 7
 _BETWEEN = " | "
 _LEAST_WIDTH = 40
+_HOT_MARK = "> "
 _NO_LINE = "(no source line)"
 
 
@@ -32,18 +33,32 @@ def render_lines(
     width
         Characters a line; what is longer is cut.
     hot_only
-        Whether to show only lines with machine code in the hot loop.
+        Whether to show only lines with machine code in the hot loop, and of these only that code
+        with the PTX in the PTX's hot loop; where none of it is, all of the line's PTX.
     limit
         The most instructions to show of a line; None for all.
     """
     width = max(width, _LEAST_WIDTH)
     text = Text(no_wrap=True, overflow="ignore")
     text.append(f"{report.kernel}", style="bold cyan").append(f"  {report.arch}\n")
+    text.append(f"{_hot_legend(report, hot_only)}\n")
     for file, lines in _by_file(report, hot_only):
-        text.append("\n").append(f"{file}\n", style="bold")
+        text.append("\n").append(f"{_shortened(file, width)}\n", style="bold")
         for code in lines:
-            _append_line(text, code, width, limit)
+            _append_line(text, code, width, limit, hot_only)
     return text
+
+
+def _hot_legend(report: KernelLines, hot_only: bool) -> str:
+    if report.hot_loop is None:
+        return "this kernel has no loop"
+    where = f"the hot loop {report.hot_loop[0]:#06x}-{report.hot_loop[1]:#06x}"
+    return f"only {where}" if hot_only else f"{_HOT_MARK.strip()} marks {where}"
+
+
+def _shortened(file: str, width: int) -> str:
+    """The end of a path that is too long for a line."""
+    return file if cell_len(file) <= width else "…" + file[-(width - 1) :]
 
 
 def _by_file(report: KernelLines, hot_only: bool) -> Iterator[tuple[str, list[LineCode]]]:
@@ -52,7 +67,7 @@ def _by_file(report: KernelLines, hot_only: bool) -> Iterator[tuple[str, list[Li
         yield file, list(lines)
 
 
-def _append_line(text: Text, code: LineCode, width: int, limit: int | None) -> None:
+def _append_line(text: Text, code: LineCode, width: int, limit: int | None, hot_only: bool) -> None:
     counts = _counts(code)
     number = str(code.line.line) if code.line else ""
     room = width - _GUTTER - cell_len(counts) - 2
@@ -60,7 +75,7 @@ def _append_line(text: Text, code: LineCode, width: int, limit: int | None) -> N
     text.append(f"{number:>{_GUTTER - 2}}  ", style="dim").append(source, style="bold")
     text.append(f"  {counts}\n", style="green" if code.in_hot_loop else "dim")
     column = (width - _GUTTER - len(_BETWEEN)) // 2
-    for left, right in _pairs(code, limit):
+    for left, right in zip_longest(*_texts(code, limit, hot_only), fillvalue=""):
         row = f"{_fitted(left, column)}{_BETWEEN}{_fitted(right, column)}".rstrip()
         text.append(f"{' ' * _GUTTER}{row}\n")
 
@@ -76,10 +91,18 @@ def _counts(code: LineCode) -> str:
     return f"PTX {len(code.ptx)}, SASS {len(code.sass)}{hot}"
 
 
-def _pairs(code: LineCode, limit: int | None) -> Iterator[tuple[str, str]]:
-    ptx = _limited([instruction.text for instruction in code.ptx], limit)
-    sass = _limited([_sass(instruction) for instruction in code.sass], limit)
-    return zip_longest(ptx, sass, fillvalue="")
+def _texts(code: LineCode, limit: int | None, hot_only: bool) -> tuple[list[str], list[str]]:
+    """The texts of a line's PTX and machine code, the hot loop's alone or marked."""
+    ptx = [(i.text, hot) for i, hot in zip(code.ptx, code.ptx_hot, strict=True)]
+    sass = [(_sass(i), hot) for i, hot in zip(code.sass, code.sass_hot, strict=True)]
+    if hot_only:
+        chosen = [text for text, hot in ptx if hot] or [text for text, _ in ptx]
+        return _limited(chosen, limit), _limited([text for text, hot in sass if hot], limit)
+    return _limited(_marked(ptx), limit), _limited(_marked(sass), limit)
+
+
+def _marked(texts: Sequence[tuple[str, bool]]) -> list[str]:
+    return [f"{_HOT_MARK if hot else ' ' * len(_HOT_MARK)}{text}" for text, hot in texts]
 
 
 def _limited(texts: Sequence[str], limit: int | None) -> list[str]:
@@ -102,12 +125,12 @@ def _fitted(text: str, width: int) -> str:
 
 def lines_markdown(report: KernelLines, *, hot_only: bool = False, limit: int | None = 8) -> str:
     """A table a file: line, source, PTX, machine code. The parameters are `render_lines`'s."""
-    out = [f"### `{report.kernel}`, {report.arch}", ""]
+    legend = _hot_legend(report, hot_only)
+    out = [f"### `{report.kernel}`, {report.arch}", "", f"{legend[0].upper()}{legend[1:]}.", ""]
     for file, lines in _by_file(report, hot_only):
         out += [f"`{file}`", "", "| line | source | PTX | SASS | |", "|--:|---|---|---|---|"]
         for code in lines:
-            ptx = _limited([instruction.text for instruction in code.ptx], limit)
-            sass = _limited([_sass(instruction) for instruction in code.sass], limit)
+            ptx, sass = _texts(code, limit, hot_only)
             number = str(code.line.line) if code.line else ""
             cells = (number, _code(_source(code).strip()), _stack(ptx), _stack(sass), _counts(code))
             out.append(f"| {' | '.join(cells)} |")
@@ -143,6 +166,8 @@ def lines_data(report: KernelLines) -> list[dict[str, Any]]:
             "sass_mix": dict(code.sass_mix),
             "ptx_in_hot_loop": code.ptx_in_hot_loop,
             "sass_in_hot_loop": code.sass_in_hot_loop,
+            "ptx_hot": list(code.ptx_hot),
+            "sass_hot": list(code.sass_hot),
         }
         for code in report.lines
     ]

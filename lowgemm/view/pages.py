@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lowgemm.analysis import LoopReport, SassReport
+from lowgemm.analysis.difference import per_thousand
 from lowgemm.gemm import Rung
 from lowgemm.hardware import Architecture, capability
 from lowgemm.report import LadderReport
@@ -182,7 +183,7 @@ def _difference(rung: Rung, report: SassReport, before: Rung, earlier: SassRepor
     lines = [f"## Against {before.name}, on {_STORY_ARCH}", ""]
     if report.hot is None or earlier.hot is None:
         return lines
-    mine, theirs = (_per_thousand(r.hot) for r in (report, earlier) if r.hot)
+    mine, theirs = (per_thousand(r.hot.mix, "FFMA") for r in (report, earlier) if r.hot)
     # By name where the change is equal: a set has no order of its own.
     names = sorted({*mine, *theirs}, key=lambda n: (-abs(mine.get(n, 0.0) - theirs.get(n, 0.0)), n))
     lines += [
@@ -202,11 +203,6 @@ def _difference(rung: Rung, report: SassReport, before: Rung, earlier: SassRepor
         "",
     ]
     return lines
-
-
-def _per_thousand(loop: LoopReport) -> dict[str, float]:
-    ffma = loop.mix.get("FFMA", 0)
-    return {name: 1000 * count / ffma for name, count in loop.mix.items()} if ffma else {}
 
 
 def _conflicts(loop: LoopReport) -> float:

@@ -6,31 +6,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lowgemm.analysis.ptx import PtxLoop, PtxReport
 from lowgemm.binary.ptx_code import PtxFunction
+from lowgemm.view.columns import WHOLE, Column, fitted_table, markdown_table
 
 __all__ = ["ptx_data", "ptx_listing", "ptx_markdown", "ptx_view"]
 
 _NONE = "–"
-#: Columns of a loop's table, in the order of the data's way; each counts by what follows its name.
-_GROUPS = ("ld.global", "cp.async", "st.shared", "ld.shared", "fma", "bar")
-_HEADERS = ("loop (PTX lines)", "instr.", *_GROUPS, "others", "fma share")
+# Columns of a loop's table, in the order of the data's way, with what is left out first where there
+# is little room; each counts by what follows its name. One that no loop fills is left out, except
+# fma's.
+_GROUPS = {
+    "ld.global": 3, "cp.async": 5, "st.shared": 6, "ld.shared": 2, "fma": 0, "bar": 8,
+    "ld.local": 2, "st.local": 2, "st.global": 4,
+}  # fmt: skip
+# Matrix operations, whose names say more than fits into a cell: they are only counted there.
+_MATRIX = {"ldmatrix": 3, "wmma.load": 3, "wmma.mma": 1, "mma": 1}
 
 
-def ptx_view(reports: Sequence[PtxReport]) -> RenderableType:
-    """A table of loops per kernel and architecture, with the kernel's own line above it."""
-    return Group(*(_kernel_view(report) for report in reports))
+def ptx_view(reports: Sequence[PtxReport], width: int = WHOLE) -> RenderableType:
+    """A table of loops per kernel and architecture, with the kernel's own line above it.
+
+    Parameters
+    ----------
+    reports
+        The kernels.
+    width
+        Characters a line; columns that it has no room for are told below a table.
+    """
+    return Group(*(_kernel_view(report, width) for report in reports))
 
 
-def _kernel_view(report: PtxReport) -> RenderableType:
+def _kernel_view(report: PtxReport, width: int) -> RenderableType:
     head = Text.assemble((report.kernel, "bold cyan"), f"  {report.arch}   {_resources(report)}")
     parts: list[RenderableType] = [head, Text(f"  all: {_mix(report.mix)}")]
-    parts.append(_loop_table(report) if report.loops else Text("  no loop"))
+    parts.append(_loop_table(report, width) if report.loops else Text("  no loop"))
     if report.irreducible:
         parts.append(Text("  a cycle with two entries is not among the loops", style="yellow"))
     return Group(*parts, Text())
@@ -48,7 +61,7 @@ def _resources(report: PtxReport) -> str:
 def _mix(mix: Mapping[str, int], most: int = 14) -> str:
     shown = [f"{name} {count}" for name, count in list(mix.items())[:most]]
     rest = sum(list(mix.values())[most:])
-    return ", ".join([*shown, f"{rest} others"] if rest else shown)
+    return ", ".join([*shown, f"{rest} more"] if rest else shown)
 
 
 def _grouped(mix: Mapping[str, int], group: str) -> dict[str, int]:
@@ -65,30 +78,69 @@ def _grouped(mix: Mapping[str, int], group: str) -> dict[str, int]:
 
 def _cell(mix: Mapping[str, int], group: str) -> str:
     found = _grouped(mix, group)
+    if group in _MATRIX:
+        return str(sum(found.values()) or _NONE)
     return ", ".join(f"{count} x {kind}" for kind, count in found.items()) or _NONE
 
 
-def _loop_row(report: PtxReport, loop: PtxLoop) -> tuple[str, ...]:
-    known = sum(sum(_grouped(loop.mix, group).values()) for group in _GROUPS)
+def _groups(report: PtxReport) -> tuple[str, ...]:
+    def occurs(group: str) -> bool:
+        return any(_grouped(loop.mix, group) for loop in report.loops)
+
+    return tuple(group for group in (*_GROUPS, *_MATRIX) if group == "fma" or occurs(group))
+
+
+def _columns(report: PtxReport) -> list[Column[PtxLoop]]:
+    groups = _groups(report)
+    return [
+        Column("loop (PTX lines)", lambda loop: _loop_name(report, loop), justify="left"),
+        Column("instr.", lambda loop: str(loop.instructions)),
+        *(_group_column(group) for group in groups),
+        Column("others", lambda loop: str(_count_others(loop, groups)), rank=7, told=False),
+        Column("fma share", lambda loop: f"{100 * loop.fma_share:.1f} %", rank=1),
+    ]
+
+
+def _group_column(group: str) -> Column[PtxLoop]:
+    return Column(group, lambda loop: _cell(loop.mix, group), rank=(_GROUPS | _MATRIX)[group])
+
+
+def _loop_name(report: PtxReport, loop: PtxLoop) -> str:
     mark = " hot" if loop.index == report.hot_loop else ""
-    return (
-        f"{'  ' * (loop.depth - 1)}{loop.start_line}-{loop.end_line}{mark}",
-        str(loop.instructions),
-        *(_cell(loop.mix, group) for group in _GROUPS),
-        str(loop.instructions - known),
-        f"{100 * loop.fma_share:.1f} %",
+    return f"{'  ' * (loop.depth - 1)}{loop.start_line}-{loop.end_line}{mark}"
+
+
+def _others(loop: PtxLoop, groups: Sequence[str]) -> dict[str, int]:
+    """What has no column."""
+    shown = {f"{group}.{kind}" for group in groups for kind in _grouped(loop.mix, group)}
+    return {name: count for name, count in loop.mix.items() if name not in shown}
+
+
+def _count_others(loop: PtxLoop, groups: Sequence[str]) -> int:
+    return sum(_others(loop, groups).values())
+
+
+def _told_others(report: PtxReport, loop: PtxLoop) -> str:
+    """What has no column, and the matrix operations under their full names."""
+    groups = _groups(report)
+    others = _others(loop, groups)
+    matrix = {f"{g}.{kind}": n for g in _MATRIX for kind, n in _grouped(loop.mix, g).items()}
+    parts = [
+        f"{_count_others(loop, groups)} others: {_mix(others, 10)}" if others else "",
+        f"matrix: {_mix(matrix)}" if matrix else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _loop_table(report: PtxReport, width: int) -> RenderableType:
+    return fitted_table(
+        _columns(report),
+        report.loops,
+        width,
+        style=lambda loop: "bold" if loop.index == report.hot_loop else "",
+        remark=lambda loop: _told_others(report, loop),
+        empty=_NONE,
     )
-
-
-def _loop_table(report: PtxReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for header in _HEADERS:
-        justify = "left" if header == _HEADERS[0] else "right"
-        table.add_column(header, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for loop in report.loops:
-        style = "bold" if loop.index == report.hot_loop else ""
-        table.add_row(*_loop_row(report, loop), style=style)
-    return table
 
 
 def ptx_markdown(reports: Sequence[PtxReport]) -> str:
@@ -97,9 +149,12 @@ def ptx_markdown(reports: Sequence[PtxReport]) -> str:
     for report in reports:
         lines += [f"### `{report.kernel}`, {report.arch}", "", _resources(report) + ".", ""]
         if report.loops:
-            lines.append("| " + " | ".join(_HEADERS) + " |")
-            lines.append("|---" + "|--:" * (len(_HEADERS) - 1) + "|")
-            lines += [f"| {' | '.join(_loop_row(report, loop))} |" for loop in report.loops]
+            lines += [*markdown_table(_columns(report), report.loops), ""]
+            lines += [
+                f"* {_loop_name(report, loop).strip()}: {told}"
+                for loop in report.loops
+                if (told := _told_others(report, loop))
+            ]
             lines.append("")
         lines += [f"All: {_mix(report.mix)}.", ""]
     return "\n".join(lines)

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lowgemm.compiler import Build
+from lowgemm.compiler import Build, CompiledKernel
 from lowgemm.studies.doctor import Finding
+from lowgemm.view.columns import plain_table
 
 __all__ = ["builds_table", "doctor_view", "verdict_table"]
 
 
-def _plain_table(title: str = "") -> Table:
-    return Table(
-        title=title or None,
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        title_style="bold",
-        header_style="bold",
-        pad_edge=False,
-    )
-
-
 def doctor_view(findings: Sequence[Finding]) -> RenderableType:
     """What was found, a line each; below, what was not, what for, and how to get it."""
-    table = _plain_table()
+    table = plain_table()
     for name in ("component", "", "version"):
         table.add_column(name, no_wrap=True)
     table.add_column("where", overflow="fold")
@@ -44,32 +33,31 @@ def doctor_view(findings: Sequence[Finding]) -> RenderableType:
     return Group(table, Text("\n".join(missing))) if missing else table
 
 
-def builds_table(builds: Sequence[Build]) -> Table:
-    """Kernels and their resources (memory in bytes), one line a kernel and architecture.
+def builds_table(rows: Sequence[tuple[Build, CompiledKernel]]) -> RenderableType:
+    """Kernels and their resources, a line each.
 
     All of it is with the functions that a kernel calls; a stack that nobody knows is a ``?``.
     """
-    table = _plain_table()
+    table = plain_table()
     table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("arch")
     for name in ("regs", "shared", "stack", "spill st", "spill ld", "barriers"):
         table.add_column(name, justify="right")
-    for build in builds:
-        for kernel in build.kernels:
-            r, whole = kernel.resources, kernel.signature
-            stack = "?" if whole.stack_bytes is None else str(whole.stack_bytes)
-            table.add_row(
-                kernel.display_name,
-                str(build.arch),
-                *(str(whole.registers), str(whole.shared_bytes), stack),
-                *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
-            )
-    return table
+    for build, kernel in rows:
+        r, whole = kernel.resources, kernel.signature
+        stack = "?" if whole.stack_bytes is None else str(whole.stack_bytes)
+        table.add_row(
+            kernel.display_name,
+            str(build.arch),
+            *(str(whole.registers), str(whole.shared_bytes), stack),
+            *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
+        )
+    return Group(table, Text("shared memory, stack, spill stores and spill loads in bytes"))
 
 
 def verdict_table(results: Sequence[tuple[str, int, int, str]]) -> Table:
     """Rungs with their passed and tried checks and the first failure."""
-    table = _plain_table()
+    table = plain_table()
     table.add_column("rung", style="cyan")
     table.add_column("passed", justify="right")
     table.add_column("first failure", overflow="fold")

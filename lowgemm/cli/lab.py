@@ -1,0 +1,103 @@
+"""`lowgemm lab`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lowgemm.cli.common import Json, Run, Seconds, app, print_json, progress_bar, show
+
+if TYPE_CHECKING:
+    from lowgemm.device import Gpu
+    from lowgemm.hardware import GpuRecord
+    from lowgemm.report.lab import LabReport
+    from lowgemm.studies.lab import Experiment
+
+__all__ = ["lab"]
+
+_GPU_WITHOUT_ONE = "h200"
+
+Names = Annotated[list[str] | None, typer.Argument(help="Experiments. Default: all.")]
+GpuName = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu", help="The GPU that predictions are for. Default: the one at hand, else an H200."
+    ),
+]
+Folder = Annotated[
+    Path | None, typer.Option(help="Write each measured experiment to a file in this folder.")
+]
+List = Annotated[bool, typer.Option("--list", help="Only name the experiments.")]
+
+
+@app.command()
+def lab(
+    names: Names = None,
+    gpu: GpuName = None,
+    seconds: Seconds = 2.0,
+    run: Run = True,
+    output: Folder = None,
+    only_list: List = False,
+    as_json: Json = False,
+) -> None:
+    """Experiments: a claim, a prediction, and on a GPU the measurement."""
+    from lowgemm.report.lab import write_lab_report
+    from lowgemm.studies.lab import EXPERIMENTS, find_experiment
+    from lowgemm.view.lab import experiments_view, lab_view
+
+    chosen = [find_experiment(name) for name in names] if names else list(EXPERIMENTS)
+    if only_list:
+        show(experiments_view(chosen))
+        return
+    reports = []
+    device = _device(run)
+    for experiment in chosen:
+        report = _report(experiment, _record(gpu, device), device, seconds)
+        reports.append(report)
+        if not as_json:
+            show(lab_view(report))
+        if output and report.provenance:
+            stem = report.provenance.gpu.lower().replace("nvidia", "").strip().replace(" ", "_")
+            write_lab_report(report, output / f"{stem}_{experiment.name}.json")
+    if as_json:
+        print_json([report.as_json() for report in reports])
+    rows = [row for report in reports for row in report.result.rows]
+    if any(row.measurement and not row.measurement.correct for row in rows):
+        raise typer.Exit(1)
+
+
+def _device(run: bool) -> Gpu | None:
+    from lowgemm.device import Gpu, gpu_available
+
+    return Gpu() if run and gpu_available() else None
+
+
+def _record(name: str | None, device: Gpu | None) -> GpuRecord:
+    from lowgemm.hardware import gpu_record
+
+    if name is None and device is not None:
+        return device.attributes.as_record()
+    return gpu_record(name or _GPU_WITHOUT_ONE)
+
+
+def _report(
+    experiment: Experiment, record: GpuRecord, device: Gpu | None, seconds: float
+) -> LabReport:
+    from lowgemm.measure import TimerSettings
+    from lowgemm.report.lab import LabReport, lab_provenance
+    from lowgemm.studies.lab import run_experiment
+
+    settings = TimerSettings(max_seconds=seconds)
+    with progress_bar() as tell:
+        result = run_experiment(experiment, record, device, settings=settings, progress=tell)
+    if device is None or result.unmeasured:
+        return LabReport(result)
+    return LabReport(result, lab_provenance(device, _command(), result.clock_mhz))
+
+
+def _command() -> str:
+    return shlex.join(["lowgemm", *sys.argv[1:]])

@@ -1,0 +1,80 @@
+"""Where an experiment's kernels run: loaded, with a stream, a timer and a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lowgemm.compiler import Build
+from lowgemm.device import Gpu
+from lowgemm.device.clock import SmClock
+from lowgemm.hardware import GpuRecord
+from lowgemm.measure import TimerSettings, Timing, measure
+from lowgemm.runtime import Array, Kernel
+from lowgemm.studies.lab.experiment import Variant
+
+__all__ = ["Bench"]
+
+
+class Bench:
+    """A GPU with an experiment's kernels on it.
+
+    Parameters
+    ----------
+    gpu
+        The GPU.
+    record
+        Its figures for the model.
+    variants
+        The experiment's variants with their builds.
+    settings
+        How long to measure.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        record: GpuRecord,
+        variants: Mapping[str, tuple[Variant, Build]],
+        settings: TimerSettings | None = None,
+    ) -> None:
+        self.gpu = gpu
+        self.record = record
+        self.stream = gpu.stream()
+        self.settings = settings or TimerSettings()
+        self.clock = SmClock(gpu)
+        #: The median SM clock while the last times were taken; the highest one before.
+        self.clock_mhz = round(gpu.attributes.sm_clock_khz / 1000)
+        self._variants = variants
+        self._modules: dict[int, Any] = {}
+        self._flush_buffer: Array | None = None
+
+    def kernel(self, variant: str) -> Kernel:
+        """A variant's kernel, loaded."""
+        chosen, build = self._variants[variant]
+        if id(build) not in self._modules:
+            self._modules[id(build)] = self.gpu.load(build)
+        kernel: Kernel = self._modules[id(build)].kernel(chosen.kernel)
+        return kernel
+
+    def time(
+        self, launches: Mapping[str, Callable[[], object]], *, cold: bool = False
+    ) -> dict[str, Timing]:
+        """Time launches that go on :attr:`stream`, taking turns; see `lowgemm.measure.measure`."""
+        timings = measure(
+            launches,
+            stream=self.stream,
+            new_event=self.gpu.event,
+            flush=self._flush if cold else None,
+            read_clock_mhz=self.clock.read_mhz,
+            settings=self.settings,
+        )
+        clocks = [timing.clock_mhz for timing in timings.values() if timing.clock_mhz]
+        self.clock_mhz = clocks[0] if clocks else self.clock_mhz
+        return timings
+
+    def _flush(self) -> None:
+        """Overwrite as much memory as the L2 holds, on the stream."""
+        if self._flush_buffer is None:
+            self._flush_buffer = self.gpu.empty(self.gpu.attributes.l2_bytes, "uint8")
+        self._flush_buffer.fill_bytes(0, stream=self.stream)

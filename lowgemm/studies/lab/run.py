@@ -1,0 +1,171 @@
+"""Run experiments: compile, predict, and measure where there is a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from lowgemm.analysis import SassReport
+from lowgemm.compiler import Build, compile_file
+from lowgemm.device import Gpu
+from lowgemm.gemm import kernel_directory
+from lowgemm.hardware import Architecture, GpuRecord
+from lowgemm.measure import TimerSettings
+from lowgemm.studies.inspection import inspect_build
+from lowgemm.studies.lab.bench import Bench
+from lowgemm.studies.lab.experiment import (
+    Experiment,
+    LabResult,
+    LabRow,
+    MachineCode,
+    Measurement,
+    Variant,
+)
+
+__all__ = ["compile_variants", "run_experiment"]
+
+Progress = Callable[[str, int, int], None]
+_BuildKey = tuple[str, tuple[tuple[str, str | int], ...], tuple[str, ...], str]
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+def run_experiment(
+    experiment: Experiment,
+    record: GpuRecord,
+    gpu: Gpu | None = None,
+    *,
+    settings: TimerSettings | None = None,
+    progress: Progress = _silent,
+) -> LabResult:
+    """Compile an experiment's kernels, predict, and measure on a GPU if there is one.
+
+    Parameters
+    ----------
+    experiment
+        One of :func:`lowgemm.studies.lab.experiments`.
+    record
+        The GPU that the predictions are for.
+    gpu
+        The GPU to measure on. Without one there are predictions and machine code.
+    settings
+        How long to measure.
+    progress
+        Told what is being done.
+
+    Raises
+    ------
+    CompilationError, ToolNotFoundError, KernelFaultError, DriverError
+        As the names say.
+    """
+    arch = gpu.architecture if gpu else _architecture(record)
+    progress(f"compiling {experiment.name}", 0, 3)
+    can_run = (arch.major, arch.minor) >= experiment.needs
+    variants = compile_variants(experiment, arch) if can_run else {}
+    codes = {
+        name: _machine_code(experiment, variant, build)
+        for name, (variant, build) in variants.items()
+    }
+    predictions = experiment.predict(record, codes)
+    measurements: Mapping[str, Measurement] = {}
+    clock_mhz = None
+    if gpu is not None and can_run:
+        progress(f"measuring {experiment.name}", 1, 3)
+        bench = Bench(gpu, record, variants, settings)
+        measurements = experiment.measure(bench)
+        clock_mhz = bench.clock_mhz
+    progress(f"done with {experiment.name}", 3, 3)
+    rows = tuple(
+        LabRow(
+            variant=variant.name,
+            what=variant.what,
+            prediction=predictions.get(variant.name),
+            code=codes.get(variant.name),
+            measurement=measurements.get(variant.name),
+        )
+        for variant in experiment.variants(arch)
+    )
+    return LabResult(
+        experiment=experiment.name,
+        title=experiment.title,
+        claim=experiment.claim,
+        quantity=experiment.quantity,
+        unit=experiment.unit,
+        gpu=record.name,
+        rows=rows,
+        unmeasured=_why_not(experiment, arch, gpu),
+        clock_mhz=clock_mhz,
+    )
+
+
+def _architecture(record: GpuRecord) -> Architecture:
+    return Architecture(record.capability_major, record.capability_minor)
+
+
+def _why_not(experiment: Experiment, arch: Architecture, gpu: Gpu | None) -> str | None:
+    if (arch.major, arch.minor) < experiment.needs:
+        needs = "{}.{}".format(*experiment.needs)
+        return f"it needs compute capability {needs} or later; {arch} is below"
+    return None if gpu is not None else "there is no GPU here: predictions and machine code only"
+
+
+def compile_variants(
+    experiment: Experiment, arch: Architecture
+) -> dict[str, tuple[Variant, Build]]:
+    """Compile an experiment's kernels; those of one file and the same options together.
+
+    Raises
+    ------
+    CompilationError, ToolNotFoundError
+        As the names say.
+    """
+    groups: dict[_BuildKey, list[Variant]] = {}
+    for variant in experiment.variants(arch):
+        key = (variant.source, tuple(variant.defines.items()), variant.options, variant.target)
+        groups.setdefault(key, []).append(variant)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        builds = list(pool.map(lambda group: _compile(group, arch), groups.values()))
+    built = {
+        variant.name: (variant, build)
+        for group, build in zip(groups.values(), builds, strict=True)
+        for variant in group
+    }
+    return {variant.name: built[variant.name] for variant in experiment.variants(arch)}
+
+
+def _compile(group: Sequence[Variant], arch: Architecture) -> Build:
+    first = group[0]
+    names = dict.fromkeys(variant.kernel for variant in group if "<" in variant.kernel)
+    return compile_file(
+        kernel_directory() / first.source,
+        arch=f"{arch}{first.target}",
+        defines=first.defines,
+        options=first.options,
+        name_expressions=tuple(names),
+    )
+
+
+def _machine_code(experiment: Experiment, variant: Variant, build: Build) -> MachineCode:
+    wanted = build.kernel(variant.kernel).name
+    report = next(report for report in inspect_build(build) if report.symbol == wanted)
+    place = report.hot or report
+    return MachineCode(
+        arch=report.arch,
+        registers=report.registers,
+        shared_bytes=report.shared_bytes,
+        spill_bytes=_spills(report),
+        instructions=place.instructions,
+        mix={name: _count(place.mix, name) for name in experiment.counted},
+        conflict_cycles=report.hot.conflict_cycles if report.hot else None,
+    )
+
+
+def _spills(report: SassReport) -> int:
+    return (report.spill_store_bytes or 0) + (report.spill_load_bytes or 0)
+
+
+def _count(mix: Mapping[str, int], wanted: str) -> int:
+    """How often an instruction occurs; without a width in all its widths."""
+    return sum(n for name, n in mix.items() if wanted in (name, name.partition(".")[0]))
