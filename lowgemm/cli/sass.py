@@ -96,7 +96,7 @@ def sass(
         return
     reports: list[SassReport] = [r for found in inspect_builds(builds) for r in found]
     reports += [report for cubin in cubins for report in inspect_cubin(cubin)]
-    reports = chosen(reports, only, lambda report: report.kernel)
+    reports = chosen(reports, only, lambda report: report.kernel, lambda report: report.symbol)
     if compare:
         _show_compared(reports, as_json=as_json)
     elif as_json:
