@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lowgemm.analysis.expectations import Expectation, parse_clauses, parse_expectations
+from lowgemm.analysis.expectations import (
+    Expectation,
+    instances,
+    parse_clauses,
+    parse_expectations,
+)
 from lowgemm.compiler import compile_source
 from lowgemm.gemm import RUNG_NAMES
 from lowgemm.studies.checking import CheckReport, check_builds, check_file
@@ -80,13 +85,10 @@ def _check_text(
         *parse_expectations(text, _TEXT_NAME),
         *(item for text in expectations for item in parse_clauses(text)),
     ]
-    named = [e.kernel for e in wanted if e.kernel is not None and "<" in e.kernel]
     given = compile_options.pop("name_expressions", ())
-    instances = tuple(dict.fromkeys([*given, *named]))
+    names = tuple(dict.fromkeys([*given, *instances(wanted)]))
     builds = [
-        compile_source(
-            text, name=_TEXT_NAME, arch=arch, name_expressions=instances, **compile_options
-        )
+        compile_source(text, name=_TEXT_NAME, arch=arch, name_expressions=names, **compile_options)
         for arch in archs
     ]
     return check_builds(_TEXT_NAME, builds, wanted, text=text)

@@ -409,3 +409,81 @@ def test_an_array_is_not_taken_for_a_spill(tmp_path: Path) -> None:
     assert "nothing is spilled" in check_text([report])
     report = check_file(write(tmp_path, TILE), ["sm_90"], defines={"THREADS": 1024, "BLOCKS": 2})
     assert "for spills" in check_text([report])
+
+
+# Local memory, multiply-adds and loops that stand in a function of the kernel's.
+BEHIND = """
+// expect: mix.STL == 0; mix.FFMA == 0; stack_bytes == 0; loops == 0; spill_store_bytes == 0
+__device__ __noinline__ float behind(const float* x, int n) {
+    float a[32], s = 0;
+    for (int i = 0; i < n; ++i) a[i] = x[i];
+    for (int i = 0; i < n; ++i) s = __fmaf_rn(s, a[i], 2.0f);
+    return s;
+}
+__global__ void k(float* o, int n) { o[threadIdx.x] = behind(o, n); }
+"""
+
+
+@pytest.mark.parametrize("option", ["-G", "-rdc=true", "--fmad=true"])
+def test_functions_that_a_kernel_calls_are_checked(option: str, tmp_path: Path) -> None:
+    """What a device function does counts for its kernels, wherever the compiler puts it."""
+    source = tmp_path / "behind.cu"
+    source.write_text(BEHIND, encoding="utf-8")
+    report = check_file(source, ["sm_90"], options=[option])
+    failed = {finding.verdict.expectation.path for finding in report.failures}
+    assert {"mix.STL", "mix.FFMA", "stack_bytes", "loops"} <= failed
+    shown = {finding.verdict.expectation.path: finding.evidence for finding in report.failures}
+    assert shown["mix.STL"][0].places[0].line.line in range(3, 8)  # type: ignore[union-attr]
+
+
+def test_a_bound_does_not_pass_where_functions_are_linked_in_later() -> None:
+    """Nobody knows what a function of another file does: bounds above hold only if it may."""
+    text = """
+extern __device__ float elsewhere(float);
+__global__ void k(float* o) { o[0] = elsewhere(o[1]); }
+"""
+    options = ("-rdc=true",)
+    with pytest.raises(AssertionError, match="linked in later: _Z9elsewheref"):
+        assert_sass(text, "mix.STL == 0", options=options)
+    with pytest.raises(AssertionError, match="linked in later"):
+        assert_sass(text, "registers <= 255", options=options)
+    assert_sass(text, "mix.STL == 0", "external_calls == 1", options=options)
+    assert_sass(text, "mix.LDG >= 1", options=options)
+
+
+NAMES = """
+namespace { __global__ void hidden(float* x) { x[0] = 2; } }
+__global__ void k(float* x) { x[0] = 1; }
+__global__ void k(int* x, int n) { for (int i = 0; i < n; ++i) x[i * i] += i; }
+template <typename T> __global__ void t(T* x) { x[0] = 1; }
+"""
+
+
+def test_a_kernel_may_be_named_in_any_way_that_means_it() -> None:
+    """Spellings of one instance, overloads alone or together, an anonymous namespace left out."""
+    expects = """
+// expect t<unsigned>: mix.STG == 1
+// expect t<unsigned int>: loops == 0
+// expect hidden: mix.STG == 1
+// expect (anonymous namespace)::hidden: loops == 0
+// expect k(float*): loops == 0; k(int*, int): loops >= 1; k: mix.STG >= 1
+"""
+    assert_sass(expects + NAMES)
+
+
+def test_what_a_failure_shows_comes_from_its_own_overload(tmp_path: Path) -> None:
+    """Evidence is taken from the kernel that failed, not from another one of its name."""
+    source = tmp_path / "names.cu"
+    source.write_text(NAMES, encoding="utf-8")
+    report = check_file(source, ["sm_90"], expectations=["k: loops == 0", "k: mix.LDG == 0"])
+    shown = {(f.verdict.kernel, f.verdict.expectation.path): f.evidence for f in report.failures}
+    assert shown.keys() == {("k(int*, int)", "loops"), ("k(int*, int)", "mix.LDG")}
+    assert shown["k(int*, int)", "mix.LDG"][0].places[0].line.line == 4  # type: ignore[union-attr]
+
+
+def test_a_family_target_is_judged_as_such() -> None:
+    """The architecture is that of the build: a cubin does not tell sm_100f from sm_100."""
+    text = "// expect: [sm_100f] registers <= 1; registers <= 200\n__global__ void k() {}"
+    assert_sass(text, arch="sm_100")
+    with pytest.raises(AssertionError, match="registers is"):
+        assert_sass(text, arch="sm_100f")

@@ -94,6 +94,27 @@ def test_compile_shows_each_kernel(saxpy: Path) -> None:
     assert [p["size_bytes"] for p in row["parameters"]] == [4, 4, 8, 8]
 
 
+def test_compile_shows_what_a_kernel_needs_with_its_functions(tmp_path: Path) -> None:
+    """The table has the stack of the deepest call; the JSON that, and what ptxas says of it."""
+    source = tmp_path / "k.cu"
+    source.write_text(
+        "__device__ __noinline__ float leaf(const float* x, int n) {\n"
+        "    float a[32], s = 0;\n"
+        "    for (int i = 0; i < n; ++i) a[i] = x[i];\n"
+        "    for (int i = 0; i < n; ++i) s += a[n - i];\n"
+        "    return s;\n"
+        "}\n"
+        "__global__ void k(float* x, int n) { x[0] = leaf(x, n); }\n"
+    )
+    for option in ("-rdc=true", "-G"):
+        done = lowgemm("compile", str(source), "-a", "sm_90", "-o", option, "--json")
+        (row,) = json.loads(done.stdout)
+        assert row["stack_bytes"] == 0
+        assert row["stack_bytes_with_callees"] >= 128
+        shown = lowgemm("compile", str(source), "-a", "sm_90", "-o", option).stdout
+        assert str(row["stack_bytes_with_callees"]) in shown
+
+
 def test_compile_takes_rungs_and_several_files(saxpy: Path) -> None:
     """As the other commands do; --only keeps the kernels with a text in their name."""
     done = lowgemm("compile", "ex3", str(saxpy), "-a", "sm_90", "--json")

@@ -239,12 +239,33 @@ ptxas info    : Function properties for _Z3devPf
 ptxas         .     8 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
 ptxas info    : Compiling entry function 'cut off' for 'sm_80'
 """
-    resources = parse_log(log)
-    assert list(resources) == ["_Z1kPf"]
-    kernel = resources["_Z1kPf"]
+    told = parse_log(log)
+    assert told.resources("cut off", (), ()) is None
+    kernel = told.resources("_Z1kPf", (), ())
+    assert kernel is not None
     assert (kernel.registers, kernel.barriers, kernel.shared_bytes) == (32, 2, 9216)
     assert (kernel.stack_bytes, kernel.constant_bytes) == (96, 376)
     assert (kernel.spill_store_bytes, kernel.spill_load_bytes) == (124, 208)
+
+
+def test_functions_with_sections_of_their_own_count_for_their_callers() -> None:
+    """In relocatable code a function's spills count for the kernels that call it, wherever told."""
+    log = """
+ptxas info    : Function properties for _Z3bigPf$1
+ptxas         .     520 bytes stack frame, 580 bytes spill stores, 740 bytes spill loads
+ptxas info    : Compiling entry function '_Z4callPf' for 'sm_90'
+ptxas info    : Function properties for _Z4callPf
+ptxas         .     0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Used 24 registers, used 0 barriers
+ptxas info    : Function properties for _Z5otherPf
+ptxas         .     0 bytes stack frame, 16 bytes spill stores, 16 bytes spill loads
+"""
+    told, separate = parse_log(log), ("_Z3bigPf$1", "_Z5otherPf")
+    alone = told.resources("_Z4callPf", separate, ())
+    both = told.resources("_Z4callPf", separate, ["_Z3bigPf$1"])
+    assert alone is not None and both is not None
+    assert (alone.spill_store_bytes, alone.spill_load_bytes) == (4, 8)
+    assert (both.spill_store_bytes, both.spill_load_bytes) == (584, 748)
 
 
 def test_real_spills(tmp_path: Path) -> None:
@@ -359,8 +380,8 @@ def test_templates_are_named_in_linear_time() -> None:
         compile_source(bounded, arch=90)
 
 
-def test_spills_of_a_shared_function_are_counted_once() -> None:
-    """In relocatable code the spills of a function that two kernels share count for one of them."""
+def test_spills_of_a_shared_function_count_for_each_of_its_kernels() -> None:
+    """In relocatable code as elsewhere: a kernel that calls the function spills when it runs."""
     text = """
 __device__ __noinline__ float shared(const float* p)
 {
@@ -376,4 +397,4 @@ __global__ void __launch_bounds__(1024) two(float* p) { p[0] = shared(p + 2); }
     options = ("-rdc=true", "-maxrregcount=32")
     build = compile_source(text, arch=90, options=options)
     spills = [kernel.resources.spill_store_bytes > 0 for kernel in build.kernels]
-    assert sorted(spills) == [False, True]
+    assert spills == [True, True]

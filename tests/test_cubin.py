@@ -206,7 +206,77 @@ extern "C" __global__ void k(int* p)
 """
     build = compile_source(text, arch=arch, options=("-rdc=true",))
     assert build.kernel().signature.shared_bytes == 49152
-    assert read_cubin(build.cubin).code["k"]
+    assert read_cubin(build.cubin).code["k"].content
+
+
+# Kernels that call a function, one through another, a function through a pointer, and themselves.
+CALLS = """
+__device__ __noinline__ float leaf(const float* x, int n) {
+    float a[32], s = 0;
+    for (int i = 0; i < n; ++i) a[i] = x[i];
+    for (int i = 0; i < n; ++i) s = fmaf(s, a[i], 2.0f);
+    return s;
+}
+__device__ __noinline__ float twice(const float* x, int n) { return leaf(x + 1, n) * leaf(x, n); }
+__device__ float (*chosen)(const float*, int) = twice;
+extern "C" __global__ void direct(float* o, int n) { o[0] = leaf(o, n); }
+extern "C" __global__ void deeper(float* o, int n) { o[0] = twice(o, n); }
+extern "C" __global__ void pointed(float* o, int n) { o[0] = chosen(o, n); }
+extern "C" __global__ void alone(float* o, int n) { o[0] = n; }
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+@pytest.mark.parametrize("option", ["-rdc=true", "-G"])
+def test_code_holds_the_functions_with_sections_of_their_own(arch: str, option: str) -> None:
+    """A kernel's code is followed by that of all that it may call, through a pointer as well."""
+    read = read_cubin(compile_source(CALLS, arch=arch, options=(option,)).cubin)
+    called = {name: [part.function for part in code.parts] for name, code in read.code.items()}
+    assert called["alone"] == ["alone"]
+    leaf, twice = "_Z4leafPKfi", "_Z5twicePKfi"
+    assert leaf in called["direct"] and twice not in called["direct"]
+    assert {leaf, twice} <= set(called["deeper"]) and {leaf, twice} <= set(called["pointed"])
+    for code in read.code.values():
+        assert set(code.functions) == {part.start for part in code.parts[1:]}
+
+
+def test_a_relocatable_kernel_has_the_registers_and_stack_of_its_callees() -> None:
+    """Registers are those of the greediest function, the stack that of the deepest calls."""
+    read = read_cubin(compile_source(CALLS, arch=90, options=("-rdc=true",)).cubin)
+    kernels = {kernel.name: kernel for kernel in read.kernels}
+    assert kernels["alone"].registers == read.own_registers["alone"]
+    assert kernels["deeper"].registers > read.own_registers["deeper"]
+    assert kernels["alone"].stack_bytes == 0
+    assert 0 < kernels["direct"].stack_bytes < kernels["deeper"].stack_bytes  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("option", ["-rdc=true", "-G", "--fmad=true"])
+def test_shared_memory_of_a_function_counts_for_its_kernels(option: str) -> None:
+    """Variables of a device function are the kernel's too, once however often it is called."""
+    text = """
+__device__ __noinline__ float turned(const float* x, int n) {
+    __shared__ float a[64];
+    a[threadIdx.x] = x[n];
+    __syncthreads();
+    return a[63 - threadIdx.x];
+}
+extern "C" __global__ void twice(float* o, int n) { o[0] = turned(o, n) + turned(o + n, n); }
+extern "C" __global__ void never(float* o, int n) { o[0] = n; }
+"""
+    build = compile_source(text, arch=90, options=(option,))
+    assert build.kernel("twice").signature.shared_bytes == 256
+    assert build.kernel("never").signature.shared_bytes == 0
+
+
+def test_a_function_to_be_linked_in_is_told() -> None:
+    """What a relocatable kernel calls and the cubin lacks is named; printf is the driver's."""
+    text = """
+extern __device__ float elsewhere(float);
+extern "C" __global__ void k(float* o) { o[0] = elsewhere(o[1]); printf("%f", o[0]); }
+"""
+    build = compile_source(text, arch=90, options=("-rdc=true",))
+    assert read_cubin(build.cubin).code["k"].external_calls == ("_Z9elsewheref",)
+    assert build.kernel("k").signature.stack_bytes is None
 
 
 def test_a_recursion_has_no_known_stack() -> None:

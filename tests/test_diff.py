@@ -72,6 +72,17 @@ def test_a_kernel_does_not_differ_from_itself() -> None:
     assert "nothing changed" in difference_text(compare_builds([same], [same]), "a", "b")
 
 
+def test_overloads_are_compared_each_with_itself() -> None:
+    """Kernels of one name are told apart by their parameters."""
+    first = replace(kernel(loop(0, COPY), name="k(float*)"), symbol="_Z1kPf")
+    second = replace(kernel(loop(0, INNER), name="k(int*, int)"), symbol="_Z1kPii")
+    assert not compare_builds([first, second], [second, first]).changed
+    # A build that lacks the other shows no parameters.
+    pairs = compare_builds([first, second], [replace(second, kernel="k")])
+    assert [(pair.before, pair.changed) for pair in pairs.kernels] == [(second, False)]
+    assert pairs.gone == (first,)
+
+
 def test_what_came_and_went_is_counted() -> None:
     """Wide loads that became narrow: LDS.128 went, LDS.32 came, and nothing else is listed."""
     before = kernel(loop(0, INNER), hot=0)

@@ -117,6 +117,17 @@ def test_a_row_has_a_value_for_each_release() -> None:
     assert "FFMA " not in text
 
 
+def test_overloads_are_followed_each_on_its_own() -> None:
+    """Two kernels of one name are two; releases may number an anonymous namespace differently."""
+    first = replace(kernel(name="k(float*)"), symbol="_Z1kPf")
+    second = replace(kernel(name="k(int*, int)"), symbol="_Z1kPii")
+    hidden = [
+        replace(kernel(name="q"), symbol=f"_ZN12_GLOBAL__N_{number}1qEv") for number in (1, 2)
+    ]
+    traced = trace_drift([[first, second, hidden[0]], [second, first, hidden[1]]])
+    assert [one.kernel for one in traced] == ["k(float*)", "k(int*, int)", "q"]
+
+
 def test_releases_that_agree_are_a_line() -> None:
     """Nothing changed is said in a line; a figure that one release does not tell is no change."""
     same = [[kernel(loop(0, {"FFMA": 4}), live=live)] for live in (None, 9)]

@@ -16,6 +16,7 @@ from lowgemm.analysis.expectations import (
     Expectation,
     allows_unknown,
     figure,
+    instances,
     judge,
     parse_expectation,
     parse_expectations,
@@ -243,6 +244,11 @@ def test_an_expectation_may_stand_in_any_comment(text: str) -> None:
         "/* expect: */", "code(); // expects: [sm_90] registers <= 1",
         "// expect: FFMA == 16 // unrolled; registers <= 1",
         "// expect: FFMA == 16 // registers <= 1", "// expect: FFMA == 16;\n//   registers <= 1",
+        "// exepct: registers <= 1", "// expct: registers <= 1", "// Expet k<4>: registers <= 1",
+        "// except: registers <= 1", "// epxect registers <= 1", "// expect: k<4: registers <= 1",
+        "// We expect that registers <= 128", "// it is expected to have hot_loop.FFMA == 512.",
+        "// expect: FFMA == 16;\n//  and moves <= 2", "// expect: FFMA == 16\n//also: moves <= 2;",
+        "// expect: FFMA == 16,\n// with, if all goes well, moves <= 2",
     ],
 )  # fmt: skip
 def test_what_looks_like_an_expectation_is_read_or_refused(text: str) -> None:
@@ -257,12 +263,90 @@ def test_what_looks_like_an_expectation_is_read_or_refused(text: str) -> None:
         'const char* s = "// expect: registers <= 1";', 'R"(\n// expect: registers <= 1\n)"',
         "// we expect: less", "// Expected  Bound by FFMA: i <= 3 is nothing.",
         "// unexpected: registers <= 1", "EXPECT_EQ(a == 1);  // EXPECT_EQ(a, b <= 1)",
-        "// registers <= 1",
+        "// registers <= 1", "// except: where n <= 3", "// respect: registers <= 1",
+        "// We expect that i <= 128", "// expected: about 128 registers and 2 blocks",
+        "// An expert: registers matter", "// as expected, FFMA dominates; loops are unrolled",
+        "// one may expect less, as n < 4 here", "// aspect: ratio >= 2, exact: a == 0",
+        "// inspect: registers <= 128 is what lowgemm sass would show",
+        "// The unexpected: when registers <= 128, two blocks fit.",
+        "// Expected  the FFMA pipe: 128 per clock; 4 <= stages",
+        "// what to expect -> see README, depth == 3",
     ],
 )  # fmt: skip
 def test_prose_and_strings_expect_nothing(text: str) -> None:
     """Sentences with the word, strings and other words are left alone."""
     assert parse_expectations(text) == ()
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "// With registers <= 128 two blocks fit.", "// because of what follows:", "// moves", "//",
+        "// Why: as registers <= 128 and moves <= 2, two blocks fit", "// i <= n holds here",
+    ],
+)  # fmt: skip
+def test_prose_may_stand_below_an_expectation(remark: str) -> None:
+    """Sentences under an expectation are left alone, with a bound among their words as well."""
+    found = parse_expectations(f"// expect: FFMA == 16\n{remark}\n")
+    assert [str(item) for item in found] == ["FFMA == 16"]
+
+
+def test_one_line_may_speak_of_several_kernels() -> None:
+    """A kernel's name holds for the clauses up to the next name."""
+    text = "// expect k<1>: registers <= 100; moves <= 3; k<(2 > 1)>: registers <= 200; FFMA == 1"
+    found = [(item.kernel, str(item)) for item in parse_expectations(text)]
+    assert found == [
+        ("k<1>", "registers <= 100"),
+        ("k<1>", "moves <= 3"),
+        ("k<(2 > 1)>", "registers <= 200"),
+        ("k<(2 > 1)>", "FFMA == 1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["k<a::b<int>, 4>", "ns::k", "k(float*, int)", "k<4>(ns::S<1> const&)", "k<sizeof(int)>",
+     "(anonymous namespace)::k<'a'>", "ns::(anonymous namespace)::k(int)"],
+)  # fmt: skip
+def test_a_kernel_is_named_as_cpp_does(name: str) -> None:
+    """Template arguments with brackets and colons in them, parameters, anonymous namespaces."""
+    (found,) = parse_expectations(f"// expect {name}: registers <= 1")
+    assert found.kernel == name
+    assert parse_expectation(f"{name}: registers <= 1").kernel == name
+
+
+def test_instances_are_asked_of_the_compiler_as_it_takes_them() -> None:
+    """Without parameters and anonymous namespaces; what is no template is not asked for."""
+    text = "// expect (anonymous namespace)::k<4>(int): FFMA == 1; k<f<1>>: FFMA == 1; t: FFMA == 1"
+    assert instances(parse_expectations(text)) == ("k<4>", "k<f<1>>")
+
+
+def test_a_kernel_has_many_names() -> None:
+    """Any name expression, the C++ name, that with parameters, the mangled name."""
+    made = replace(report(kernel="k<2+2>"), symbol="_Z1kILi4EEvPf", name_expressions=("k<2+2>",))
+    for name in ("k<2+2>", "k<2 + 2>", "k<4>", "k<4>(float*)", "k", "_Z1kILi4EEvPf"):
+        assert parse_expectation(f"{name}: moves <= 9").concerns(made), name
+    assert not parse_expectation("k<5>: moves <= 9").concerns(made)
+
+
+def test_a_family_target_is_an_architecture_of_its_own() -> None:
+    """What is expected on sm_100f holds there alone, what on sm_100 there as well."""
+    special, plain = (
+        parse_expectation("[sm_100f] moves <= 1"),
+        parse_expectation("[sm_100] FFMA > 0"),
+    )
+    assert special.concerns(report("sm_100f")) and plain.concerns(report("sm_100f"))
+    assert plain.concerns(report("sm_100")) and not special.concerns(report("sm_100"))
+
+
+def test_global_memory_has_accesses_of_256_bits() -> None:
+    """LDG.256 and STG.256 of sm_100 can be expected; other operations have no such width."""
+    wide = replace(report("sm_100"), mix={"LDG.256": 2, "STG.256": 1, "LDG.128": 4})
+    assert figure(wide, "mix.LDG.256") == 2
+    assert figure(wide, "STG.256") == 1
+    assert figure(wide, "LDG") == 6
+    with pytest.raises(ExpectationError, match="no width of 256"):
+        parse_expectation("LDS.256 == 0")
 
 
 def test_red_and_redg_are_one_operation() -> None:

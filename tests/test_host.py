@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import lowgemm.cli.host
 from lowgemm.analysis.host import HostReport, RegisterTile, analyse_host
-from lowgemm.binary.host import HostLibrary, Machine, decode_host, read_library
+from lowgemm.binary.host import HostFunction, HostLibrary, Machine, decode_host, read_library
 from lowgemm.cli.common import app
 from lowgemm.errors import (
     HostLibraryError,
@@ -47,6 +47,74 @@ ARM_WORDS = (
     0xD65F03C0,  # 0x38 ret
 )
 EM_AARCH64, EM_X86_64, EM_RISCV = 183, 62, 243
+
+# AVX2 code, so that these tests need no assembler; each loop ends with a counter, JNZ and RET.
+X86_CODE = {
+    "rotated": """
+        c5fc1006             vmovups ymm0, [rsi]
+        c4e27d180a           vbroadcastss ymm1, [rdx]
+        c4e27d185204         vbroadcastss ymm2, [rdx+0x4]
+        c4e27db8e1           vfmadd231ps ymm4, ymm0, ymm1
+        c4e25598d0           vfmadd132ps ymm2, ymm5, ymm0
+        c5fc28ea             vmovaps ymm5, ymm2
+        4883c620             add rsi, 0x20
+        4883c208             add rdx, 0x8
+        48ffcf               dec rdi
+        75d6                 jne 0
+        c3                   ret
+    """,
+    "spilled": """
+        c4e27d180a           vbroadcastss ymm1, [rdx]
+        c5fc285424d8         vmovaps ymm2, [rsp-0x28]
+        c4e275b826           vfmadd231ps ymm4, ymm1, [rsi]
+        c4e275b85620         vfmadd231ps ymm2, ymm1, [rsi+0x20]
+        c5fc295424d8         vmovaps [rsp-0x28], ymm2
+        4883c640             add rsi, 0x40
+        c4e27d184a04         vbroadcastss ymm1, [rdx+0x4]
+        c4e275b86ec0         vfmadd231ps ymm5, ymm1, [rsi-0x40]
+        c5fc1046e0           vmovups ymm0, [rsi-0x20]
+        c4e27d184a04         vbroadcastss ymm1, [rdx+0x4]
+        c4e275a84424b0       vfmadd213ps ymm0, ymm1, [rsp-0x50]
+        c5fc294424b0         vmovaps [rsp-0x50], ymm0
+        48ffcf               dec rdi
+        75b7                 jne 2b
+        c3                   ret
+    """,
+    "swapped": """
+        c5fc1006             vmovups ymm0, [rsi]
+        c4e27d180a           vbroadcastss ymm1, [rdx]
+        c4e27d185204         vbroadcastss ymm2, [rdx+0x4]
+        c4e27da8cc           vfmadd213ps ymm1, ymm0, ymm4
+        c4e27da8d5           vfmadd213ps ymm2, ymm0, ymm5
+        c5fc28e2             vmovaps ymm4, ymm2
+        c5fc28e9             vmovaps ymm5, ymm1
+        4883c620             add rsi, 0x20
+        4883c208             add rdx, 0x8
+        48ffcf               dec rdi
+        75d2                 jne 75
+        c3                   ret
+    """,
+    "both": """
+        c5fc1006             vmovups ymm0, [rsi]
+        c4e27d180a           vbroadcastss ymm1, [rdx]
+        c4e27db8e1           vfmadd231ps ymm4, ymm0, ymm1
+        c4e27da809           vfmadd213ps ymm1, ymm0, [rcx]
+        c5fc2909             vmovaps [rcx], ymm1
+        c4e27d185204         vbroadcastss ymm2, [rdx+0x4]
+        c4e27da85120         vfmadd213ps ymm2, ymm0, [rcx+0x20]
+        c5fc295120           vmovaps [rcx+0x20], ymm2
+        4883ef02             sub rdi, 0x2
+        7fd2                 jg a4
+        c5fc1006             vmovups ymm0, [rsi]
+        c4e27d180a           vbroadcastss ymm1, [rdx]
+        c4e27db8e1           vfmadd231ps ymm4, ymm0, ymm1
+        c4e27d184a04         vbroadcastss ymm1, [rdx+0x4]
+        c4e27db8e9           vfmadd231ps ymm5, ymm0, ymm1
+        48ffcf               dec rdi
+        75e2                 jne d2
+        c3                   ret
+    """,
+}
 
 X86_SOURCE = """
     .intel_syntax noprefix
@@ -350,6 +418,38 @@ def test_a_dot_product_has_no_tile(x86: Path) -> None:
     assert hot is not None
     assert hot.tile is None
     assert (hot.fmas, hot.loads, hot.stores, hot.broadcasts) == (2, 3, 1, 0)
+
+
+def _coded(name: str) -> HostReport:
+    """The report on one of the functions of X86_CODE."""
+    code = "".join(line.split()[0] for line in X86_CODE[name].strip().splitlines())
+    return analyse_host(HostFunction("", name, Machine.X86_64, 0, bytes.fromhex(code), ""))
+
+
+@pytest.mark.parametrize("name", ["rotated", "swapped"])
+def test_a_sum_may_change_its_register(name: str) -> None:
+    """A sum written over a factor and copied back, or to another place, is one accumulator."""
+    report = _coded(name)
+    assert _tile(report) == RegisterTile(8, 2, 32, k_steps=1, copies=1)
+    assert report.hot is not None
+    assert (report.hot.accumulators, report.hot.fma_elements) == (2, 16)
+
+
+def test_a_sum_may_be_kept_on_the_stack() -> None:
+    """What registers cannot hold is followed through memory, however its address is spelt."""
+    report = _coded("spilled")
+    assert _tile(report) == RegisterTile(16, 2, 32, k_steps=1, copies=1)
+    assert report.hot is not None
+    assert report.hot.accumulators == 4
+
+
+def test_a_remainder_loop_is_not_hot() -> None:
+    """The loop with the most multiply-adds is hot, and has no tile if some accumulate nothing."""
+    report = _coded("both")
+    hot, remainder = report.loops
+    assert report.hot == hot
+    assert (hot.fmas, hot.all_fma_elements, hot.fma_elements, hot.tile) == (3, 24, 8, None)
+    assert remainder.tile == RegisterTile(8, 2, 32, k_steps=1, copies=1)
 
 
 def test_code_behind_a_jump_table_and_bytes_that_are_no_code(x86: Path) -> None:

@@ -277,3 +277,24 @@ def test_markdown_and_plain_data_show_the_same(lines: KernelLines) -> None:
     data = json.loads(json.dumps(lines_data(lines)))
     assert [row["line"] for row in data] == [c.line.line if c.line else None for c in lines.lines]
     assert sum(len(row["sass"]) for row in data) == sum(len(c.sass) for c in lines.lines)
+
+
+@pytest.mark.parametrize(
+    "name", ["ké.cu", "日本x.cu", "a b.cu", r"back\slash.cu", r"dig\303its.cu"]
+)
+def test_a_file_may_have_any_name(name: str, tmp_path: Path) -> None:
+    """PTX and machine code of a line are found together, and its text, whatever the name's letters.
+
+    The compiler escapes such letters, and nvdisasm mistakes the last escape for a folder.
+    """
+    source = tmp_path / "dossier é" / name
+    source.parent.mkdir()
+    source.write_text("__global__ void k(float* x) {\n    x[0] = x[1] * 3;\n}\n", encoding="utf-8")
+    build = compile_file(source, arch="sm_90")
+    made = side_by_side(build, disassemble(build.cubin, live_registers=False)[0])
+    line = made.at(2)
+    assert line is not None and line.line is not None
+    assert line.line.file == str(source)
+    assert line.text == "    x[0] = x[1] * 3;"
+    assert line.ptx and line.sass
+    assert {code.line.file for code in made.lines if code.line} == {str(source)}

@@ -88,3 +88,25 @@ def test_a_kernel_without_a_loop_and_one_with_functions_behind_it() -> None:
     (behind,) = disassemble(compile_source(POINTER, arch="sm_90").cubin, live_registers=False)
     labels = {item.label for item in list_kernel(behind).instructions}
     assert any("horner" in label for label in labels)
+
+
+def test_functions_with_sections_of_their_own_have_their_labels() -> None:
+    """They are listed behind the kernel; every branch and call inside leads to its label."""
+    source = """
+__device__ __noinline__ float leaf(const float* x, int n) {
+    float s = 0;
+    for (int i = 0; i < n; ++i) s = s * x[i] + 1.0f;
+    return s;
+}
+__global__ void k(float* x, int n) { x[0] = leaf(x, n); }
+"""
+    made = compile_source(source, arch="sm_90", options=("-rdc=true",))
+    (kernel,) = disassemble(made.cubin, live_registers=False)
+    (_, part) = kernel.parts
+    assert kernel.labels[part.start] == part.function
+    assert "k" not in kernel.labels.values()
+    branches = [i for i in kernel.instructions if i.name == "BRA" and i.target is not None]
+    assert any(branch.address > part.start for branch in branches)
+    for branch in branches:
+        assert branch.target is not None
+        assert f"({kernel.labels[branch.target]})" in branch.text

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowgemm.binary import ParameterKind, base_name, demangle, function_name, parameter_types
+from lowgemm.binary import (
+    ParameterKind,
+    base_name,
+    demangle,
+    display_names,
+    function_name,
+    parameter_types,
+    spellings,
+)
 
 
 def _spellings(name: str) -> list[str]:
@@ -107,3 +115,22 @@ def test_no_name_raises(tail: str) -> None:
     assert demangle(name)
     assert base_name(name)
     assert function_name(name)
+
+
+HIDDEN = "_ZN37_GLOBAL__N__00000000_7_anon_cu__Z1kPf4axpyEPf"
+
+
+def test_an_anonymous_namespace_is_called_so() -> None:
+    """Its number, which changes with the file, is not shown, and its kernels go by their names."""
+    assert function_name(HIDDEN) == base_name(HIDDEN) == "(anonymous namespace)::axpy"
+    assert demangle(HIDDEN) == "(anonymous namespace)::axpy(float*)"
+    assert {"axpy", "axpy(float*)", HIDDEN} < set(spellings(HIDDEN))
+
+
+def test_overloads_are_shown_with_their_parameters() -> None:
+    """Names that are shown together differ; one that needs no parameters has none."""
+    assert display_names(["_Z1kPf", "_Z1kPii", "_Z1tILi4EEvPf"], {"_Z1tILi4EEvPf": "t<2+2>"}) == {
+        "_Z1kPf": "k(float*)",
+        "_Z1kPii": "k(int*, int)",
+        "_Z1tILi4EEvPf": "t<2+2>",
+    }

@@ -33,7 +33,7 @@ def test_changed_registers_are_what_nvdisasm_reads(arch: str) -> None:
     name, old = first_ffma(cubin)
     control = replace(old.control, stall=3, stay=True, reuse=1)
     new = with_registers(old, {"d": 4, "a": 5, "b": 6, "c": 7}, control, read_cubin(cubin).arch)
-    code = bytearray(read_cubin(cubin).code[name])
+    code = bytearray(read_cubin(cubin).code[name].content)
     code[old.address : old.address + 16] = struct.pack("<QQ", new.low, new.high)
     patched = with_code(cubin, name, bytes(code))
     before, after = (
@@ -51,13 +51,14 @@ def test_the_same_code_gives_the_same_cubin() -> None:
     """Writing back what was read changes no byte."""
     cubin = build("ex8", "sm_90").cubin
     for name, code in read_cubin(cubin).code.items():
-        assert with_code(cubin, name, code) == cubin
+        assert with_code(cubin, name, code.content) == cubin
 
 
 def test_code_that_does_not_fit_is_refused() -> None:
     """Another length, another kernel, and what is no machine code are typed errors."""
     cubin = build("ex8", "sm_90").cubin
-    name, code = next(iter(read_cubin(cubin).code.items()))
+    name, read = next(iter(read_cubin(cubin).code.items()))
+    code = read.content
     with pytest.raises(CubinError, match="bytes of code"):
         with_code(cubin, name, code[:-16])
     with pytest.raises(KernelNotFoundError, match="nothing"):

@@ -377,3 +377,56 @@ def test_a_table_has_the_columns_that_its_loops_need() -> None:
     head = sass_markdown([plain]).partition("|---")[0]
     assert "HMMA" not in head
     assert "| FFMA |" in head
+
+
+SWITCH = """
+__global__ void k(float* o, const float* x, int n, int w) {
+    float s = 0;
+#pragma unroll 1
+    for (int i = 0; i < n; ++i)
+        switch (w + i) {
+            case 0: s += x[i]; break;
+            case 1: s *= x[i]; break;
+            case 2: s = s * s + x[i]; break;
+            case 3: s = sqrtf(s); break;
+            case 4: o[i] = s; break;
+            case 5: s = __expf(s); break;
+            case 6: s = 1.0f / (s + x[2 * i]); break;
+            case 7: atomicAdd(o + i, s); break;
+        }
+    o[threadIdx.x] = s;
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+@pytest.mark.parametrize("option", ["--fmad=true", "-rdc=true"])
+def test_a_branch_through_a_table_is_followed_without_nvdisasm(arch: str, option: str) -> None:
+    """The cubin itself says where such a branch goes: its loop is whole and its cases reached."""
+    cubin = compile_source(SWITCH, arch=arch, options=(option,)).cubin
+    (kernel,) = read_sass(cubin)
+    branches = [i for i in kernel.instructions if i.name in ("BRX", "BRXU")]
+    assert branches and all(len(branch.table_targets) > 1 for branch in branches)
+    report = analyse_kernel(kernel)
+    inside = sum(loop.mix.get(name, 0) for loop in report.loops for name in ("BRX", "BRXU"))
+    assert inside == len(branches)
+    assert report.mix["MUFU"] == sum(i.name == "MUFU" for i in kernel.instructions)
+    # nvdisasm names the targets by labels of its own.
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        listing = run_tool("nvdisasm", ["-c", file.name], 60)
+    listed = re.findall(r'BRANCH_TARGETS ([^"]*)"', listing)
+    assert [len(set(labels.split(","))) for labels in listed] == [
+        len(branch.table_targets) for branch in branches
+    ]
+
+
+def test_all_of_a_kernel_is_reached_where_nobody_knows_a_table() -> None:
+    """Without its targets a branch may go to any block that nothing else leads to."""
+    (kernel,) = read_sass(compile_source(SWITCH, arch=90).cubin)
+    blind = replace(
+        kernel, instructions=tuple(replace(i, table_targets=()) for i in kernel.instructions)
+    )
+    known, guessed = analyse_kernel(kernel), analyse_kernel(blind)
+    assert (guessed.instructions, guessed.mix) == (known.instructions, known.mix)

@@ -123,13 +123,13 @@ def loop_figures(loop: LoopReport) -> dict[str, float | None]:
 
 
 def compare_builds(before: Sequence[SassReport], after: Sequence[SassReport]) -> BuildDifference:
-    """Compare kernels of the same name; else of one template, of the same arguments, the only ones.
+    """Compare the same kernels; else those of one name, template, or arguments, or the only ones.
 
     Of kernels that no such rule pairs, those before went and those after came.
     """
     pairs: list[tuple[SassReport, SassReport]] = []
     gone, came = list(before), list(after)
-    for key in (_name, _template, _arguments, lambda report: ""):
+    for key in (_symbol, _name, _template, _arguments, lambda report: ""):
         for report in list(gone):
             same = [other for other in came if key(other) == key(report)]
             alike = [other for other in gone if key(other) == key(report)]
@@ -140,6 +140,10 @@ def compare_builds(before: Sequence[SassReport], after: Sequence[SassReport]) ->
     pairs.sort(key=lambda pair: before.index(pair[0]))
     kernels = tuple(compare_reports(*pair) for pair in pairs)
     return BuildDifference(kernels, tuple(gone), tuple(came))
+
+
+def _symbol(report: SassReport) -> str:
+    return report.symbol or report.kernel
 
 
 def _name(report: SassReport) -> str:

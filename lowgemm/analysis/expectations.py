@@ -18,12 +18,17 @@ between several, the kernel's name where they are not for all, and a remark afte
     // expect: spill_store_bytes == 0; registers <= 128
     // expect scale<4>: hot_loop.LDS.128 == 4  // one for each row
 
+Overloads are named with their parameters (``scale(float*)``) or all at once, kernels of an
+anonymous namespace without it.
+
 What looks like an expectation and cannot be read as one, in a remark as well, is an error.
 
 RED and REDG, the names of one operation on different architectures, mean either. In a kernel with
 unknown opcodes ``X == 0``, ``X <= n`` and ``X < n`` do not pass for a number of instructions, as an
 unknown one may be an X, unless an expectation of ``unknown_opcodes`` says how many may be there:
-``unknown_opcodes >= 0`` for any number.
+``unknown_opcodes >= 0`` for any number. The same holds of all that is expected to be at most so
+much in a kernel of relocatable code that calls functions which are linked in later:
+``external_calls >= 0`` says that these may do what they like.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from pathlib import Path
 
 from lowgemm.analysis.sass import LoopReport, SassReport
 from lowgemm.binary.instruction import SourceLine
+from lowgemm.binary.mangled import ANONYMOUS
 from lowgemm.errors import ExpectationError, SourceNotFoundError, UnknownArchitectureError
 from lowgemm.hardware import Architecture
 from lowgemm.isa import known_opcodes
@@ -50,8 +56,10 @@ __all__ = [
     "Expectation",
     "PathParts",
     "Verdict",
+    "allows_external",
     "allows_unknown",
     "figure",
+    "instances",
     "judge",
     "parse_clauses",
     "parse_expectation",
@@ -75,6 +83,7 @@ KERNEL_FIGURES = (
     "code_bytes",
     "loops",
     "unknown_opcodes",
+    "external_calls",
 )
 #: What may be expected of a loop, beside the counts of its instructions.
 LOOP_FIGURES = (
@@ -98,7 +107,10 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 _EXPECTATION = re.compile(r"(?:\[([^\]]*)\]\s*)?([^\s=!<>]+)\s*(==|!=|<=|>=|<|>)\s*(\S+)")
 _PATH = re.compile(r"(?:(hot_loop|loops\[([0-9]{1,6})\])\.)?(mix\.)?(\w+)(?:\.([0-9]{1,4}))?")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?")
-_BODY = re.compile(r"\s*([A-Za-z_]\w*(?:::\w+)*(?:\s*<.*>)?)?\s*:(?!:)(.*)")
+_NAME = re.compile(
+    r"\s*((?:\(anonymous namespace\)|[A-Za-z_]\w*)(?:::(?:\(anonymous namespace\)|\w+))*)?"
+)
+_COLON = re.compile(r"\s*:(?!:)")
 _COMPARES = re.compile(r"==|!=|<=|>=|≤|≥|\s[<>]\s*[0-9]")
 # What may hold the beginning of a comment and is none, before the comments themselves.
 _TOKEN = re.compile(
@@ -109,11 +121,21 @@ _TOKEN = re.compile(
 )
 _WORD = re.compile(r"\bexpect(s|ed|ing|ations?)?\b(?!-)", re.IGNORECASE)
 _CLAUSE = re.compile(r"(?:\[[^\]]*\]\s*)?([^\s=!<>≤≥]+)\s*[=!<>≤≥]")
+_CLAUSE_WITHIN = re.compile(
+    r"(?<![\w.\]])[A-Za-z_][\w.\[\]]*\s*(?:[=!<>]=|[<>≤≥])\s*-?[\d.]+\s*(?:$|[,;)]|and\b)"
+)
+_FIRST_WORD = re.compile(r"[A-Za-z]+")
+_LEADING_WORD = re.compile(r"\W*\w+[,:]?\s+")
+# Of the resemblance of a word to "expect", and what brackets close.
+_NEAR = 0.8
+_CLOSES = {"(": ")", "[": "]", "{": "}", "<": ">"}
 # What may stand before the first word of a comment: its marks, and those of lists and tags.
 _MARKS = "/*!<#-+@\\ \t\f\v"
 # Names of one operation: sm_70 to sm_89 say RED what later architectures say REDG.
 _SAME = (("RED", "REDG"),)
 _WIDTHS = (8, 16, 32, 64, 128)
+# From sm_100 on.
+_WIDE, _WIDE_BITS = ("LDG", "STG"), 256
 _WIDTHS_ALONE = (
     "only loads, stores and copies are told apart, by bits: shapes, types and other modifiers "
     "(HMMA.16816, LDSM.x4) are not"
@@ -142,7 +164,11 @@ class Expectation:
 
     def concerns(self, report: SassReport) -> bool:
         """Whether it speaks of this kernel on this architecture."""
-        return self.names(report.kernel) and (not self.archs or self._names_arch(report.arch))
+        return self.speaks_of(report) and (not self.archs or self._names_arch(report.arch))
+
+    def speaks_of(self, report: SassReport) -> bool:
+        """Whether it speaks of this kernel, by any of its names."""
+        return any(map(self.names, report.names))
 
     def names(self, kernel: str) -> bool:
         """Whether it speaks of a kernel of that name: an instance, or all of a template."""
@@ -150,6 +176,9 @@ class Expectation:
             return True
         wanted, actual = _squeezed(self.kernel), _squeezed(kernel)
         return wanted == actual or wanted == actual.partition("<")[0]
+
+    def _names_instance(self, report: SassReport) -> bool:
+        return self.kernel is not None and _squeezed(self.kernel) in map(_squeezed, report.names)
 
     def _names_arch(self, spelling: str) -> bool:
         arch = Architecture.parse(spelling)
@@ -201,15 +230,48 @@ def parse_expectation(text: str) -> Expectation:
     """
     if not isinstance(text, str):
         raise ExpectationError(f"{text!r} is no expectation but a {type(text).__name__}", _HOW)
-    body = _BODY.fullmatch(text)
-    kernel, said = (body[1], body[2]) if body else (None, text)
+    kernel, said = _body(text) or (None, text)
     match = _EXPECTATION.fullmatch(said.strip())
     if match is None:
         raise ExpectationError(f"{text.strip()!r} is no expectation", _HOW)
     archs, path, comparison, number = match.groups()
     read_path(path)
     value, chosen = _number(number, text), _archs(archs, text)
-    return Expectation(path, comparison, value, chosen, kernel.strip() if kernel else None)
+    return Expectation(path, comparison, value, chosen, kernel)
+
+
+def _body(text: str) -> tuple[str | None, str] | None:
+    """What is said behind a colon, and the kernel's name before it; None where there is no colon.
+
+    The name may have template arguments and, of an overload, parameters: both in brackets, within
+    which a colon is part of the name.
+    """
+    match = _NAME.match(text)
+    assert match is not None  # all of it may be missing
+    end = match.end()
+    for bracket in "<(" if match[1] else "":
+        opening = len(text) - len(text[end:].lstrip())
+        if text[opening : opening + 1] == bracket:
+            end = _closing(text, opening)
+    colon = _COLON.match(text, end)
+    if colon is None:
+        return None
+    return text[:end].strip() or None, text[colon.end() :]
+
+
+def _closing(text: str, opening: int) -> int:
+    """Where the bracket that opens there has been closed; the text's end if it never is."""
+    waiting: list[str] = []
+    for at in range(opening, len(text)):
+        letter, inner = text[at], waiting[-1] if waiting else ""
+        if letter == inner:
+            waiting.pop()
+            if not waiting:
+                return at + 1
+        # In other brackets < and > compare.
+        elif letter in _CLOSES and (letter != "<" or inner in ("", ">")):
+            waiting.append(_CLOSES[letter])
+    return len(text)
 
 
 def parse_clauses(text: str) -> tuple[Expectation, ...]:
@@ -272,8 +334,9 @@ def read_path(path: str) -> PathParts:
         raise _no_such(path, name, figures)
     if width is None:
         return PathParts(loop, name, is_mnemonic=True)
-    if not known[name] or int(width) not in _WIDTHS:
-        there = ", ".join(map(str, _WIDTHS))
+    widths = (*_WIDTHS, _WIDE_BITS) if name in _WIDE else _WIDTHS if known[name] else ()
+    if int(width) not in widths:
+        there = ", ".join(map(str, widths))
         raise ExpectationError(
             f"{path!r}: {name} has no width of {width} bits",
             f"its widths: {there}" if known[name] else f"write {name} alone; {_WIDTHS_ALONE}",
@@ -313,15 +376,30 @@ def parse_expectations(text: str, file: str = "") -> tuple[Expectation, ...]:
         A comment looks like an expectation and is none; the message names its line.
     """
     found: list[Expectation] = []
-    last = -1
+    last, unfinished = -1, False
     for number, comment in _comments(text):
         origin = SourceLine(file, number)
         here = list(_of_comment(comment, origin))
-        if not here and number == last + 1 and _is_clause(comment):
+        if not here and number == last + 1 and _goes_on(comment, unfinished):
             raise _unread(origin, comment, "begin each line with expect:")
         found += here
-        last = number if here else last
+        if here:
+            last, unfinished = number, comment.endswith((";", ","))
     return tuple(found)
+
+
+def _goes_on(comment: str, unfinished: bool) -> bool:
+    """Whether a line below an expectation is meant to be one, and does not say so.
+
+    It is if it begins with a clause, if but one word stands before its clauses, or if the line
+    above is not finished. Further words make it prose.
+    """
+    word = _LEADING_WORD.match(comment)
+    clauses = comment[word.end() :].rstrip(".,; ").split(";") if word else ()
+    only_clauses = bool(clauses) and all(
+        _EXPECTATION.fullmatch(clause.strip()) and _is_clause(clause) for clause in clauses
+    )
+    return _is_clause(comment) or only_clauses or (unfinished and _has_clause(comment))
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
@@ -346,7 +424,7 @@ def _of_comment(comment: str, origin: SourceLine) -> Iterator[Expectation]:
         said = part.strip(_MARKS)
         word = _WORD.match(said)
         rest = said[word.end() :] if word is not None and word[1] is None else ""
-        if _compares(rest) or (index == 0 and _BODY.fullmatch(rest)):
+        if _compares(rest) or (index == 0 and word is not None and _body(rest)):
             expects = True
             yield from _of_part(said, rest, origin)
             continue
@@ -357,10 +435,10 @@ def _of_comment(comment: str, origin: SourceLine) -> Iterator[Expectation]:
 
 
 def _of_part(said: str, rest: str, origin: SourceLine) -> Iterator[Expectation]:
-    body = _BODY.fullmatch(rest)
+    body = _body(rest)
     if body is None:
         raise _unread(origin, said)
-    if not body[2].strip("; \t"):
+    if not body[1].strip("; \t"):
         raise _unread(origin, said, "write what is expected on the same line")
     try:
         for item in parse_clauses(rest):
@@ -379,12 +457,29 @@ def _unread(
 
 def _is_disguised(said: str) -> bool:
     """Whether an expectation follows a word that is not quite ``expect`` or not the first."""
+    first = _FIRST_WORD.match(said)
+    if first is not None and _resembles_expect(first[0]):
+        rest = said[first.end() :]
+        _, clauses = _body(rest) or (None, rest)
+        if any(map(_is_clause, clauses.split(";"))):
+            return True
     for word in _WORD.finditer(said):
         rest = said[word.end() :]
-        body = _BODY.fullmatch(rest)
-        if (body is not None and _compares(body[2])) or _is_clause(rest):
+        body = _body(rest)
+        if (body is not None and _compares(body[1])) or _is_clause(rest) or _has_clause(rest):
             return True
     return False
+
+
+def _resembles_expect(word: str) -> bool:
+    letters = word.lower()
+    alike = difflib.SequenceMatcher(None, letters, "expect").ratio() >= _NEAR
+    return alike or sorted(letters) == sorted("expect")
+
+
+def _has_clause(text: str) -> bool:
+    """Whether a sentence or a text ends with a path that there is, a comparison and a number."""
+    return any(_is_clause(text[match.start() :]) for match in _CLAUSE_WITHIN.finditer(text))
 
 
 def _continues(remark: str) -> bool:
@@ -437,28 +532,52 @@ def select(expectations: Iterable[Expectation], report: SassReport) -> tuple[Exp
     the same direction. What a caller expects is replaced by the caller alone, not by a file.
     """
     concerned = [expectation for expectation in expectations if expectation.concerns(report)]
-    special = {_subject(item) for item in concerned if item.archs}
-    return tuple(item for item in concerned if item.archs or _subject(item) not in special)
+    special = {_subject(item, report) for item in concerned if item.archs}
+    return tuple(
+        item for item in concerned if item.archs or _subject(item, report) not in special
+    )  # fmt: skip
 
 
-def _subject(expectation: Expectation) -> tuple[PathParts, str, str | None, bool]:
-    """What an expectation speaks of, however it is spelt."""
+def _subject(
+    expectation: Expectation, report: SassReport
+) -> tuple[PathParts, str, tuple[bool, bool], bool]:
+    """What an expectation of this kernel speaks of, however it and the kernel are spelt."""
     parts = read_path(expectation.path)
     if parts.is_mnemonic:
         parts = replace(parts, name=min(_names(parts.name)))
     comparison = expectation.comparison
     direction = comparison[0] if comparison[0] in "<>" else comparison
-    kernel = None if expectation.kernel is None else _squeezed(expectation.kernel)
+    kernel = (expectation.kernel is not None, expectation._names_instance(report))
     return parts, direction, kernel, expectation.origin is None
+
+
+def instances(expectations: Iterable[Expectation]) -> tuple[str, ...]:
+    """The instances of templates that expectations name, as they are asked of the compiler."""
+    named = (item.kernel for item in expectations if item.kernel is not None and "<" in item.kernel)
+    plain = (name.replace(ANONYMOUS, "") for name in named)
+    return tuple(dict.fromkeys(name[: _closing(name, name.index("<"))] for name in plain))
 
 
 def allows_unknown(expectations: Iterable[Expectation]) -> bool:
     """Whether one says how many unknown opcodes there may be."""
-    return any(read_path(item.path).name == "unknown_opcodes" for item in expectations)
+    return _speaks_of("unknown_opcodes", expectations)
+
+
+def allows_external(expectations: Iterable[Expectation]) -> bool:
+    """Whether one says how many functions may be called that are linked in later."""
+    return _speaks_of("external_calls", expectations)
+
+
+def _speaks_of(figure_name: str, expectations: Iterable[Expectation]) -> bool:
+    return any(read_path(item.path).name == figure_name for item in expectations)
 
 
 def judge(
-    expectation: Expectation, report: SassReport, *, unknown_allowed: bool = False
+    expectation: Expectation,
+    report: SassReport,
+    *,
+    unknown_allowed: bool = False,
+    external_allowed: bool = False,
 ) -> Verdict:
     """Say whether an expectation holds.
 
@@ -471,6 +590,9 @@ def judge(
     unknown_allowed
         Whether a bound on a number of instructions may pass although the kernel has opcodes that
         nobody knows; see :func:`allows_unknown`.
+    external_allowed
+        Whether what is bounded above may pass although the kernel calls functions that are not
+        there; see :func:`allows_external`.
 
     Raises
     ------
@@ -485,22 +607,44 @@ def judge(
         return Verdict(expectation, report.kernel, report.arch, None, False, reason)
     passed = _COMPARISONS[expectation.comparison](actual, expectation.wanted)
     reason = "" if passed else f"{expectation.path} is {actual:.6g}"
-    if passed and not unknown_allowed and report.unknown_opcodes and _is_ceiling(expectation):
-        passed = False
-        there = ", ".join(f"{count} x {code}" for code, count in report.unknown_opcodes.items())
-        reason = (
-            f"{expectation.path} is {actual:.6g} beside unknown opcodes, which may be such: {there}"
-            "; expect unknown_opcodes >= 0 as well to allow them"
-        )
+    doubt = ""
+    if passed and not unknown_allowed:
+        doubt = _unknown_doubt(expectation, report)
+    if passed and not external_allowed:
+        doubt = doubt or _external_doubt(expectation, report)
+    if doubt:
+        passed, reason = False, f"{expectation.path} is {actual:.6g} {doubt}"
     return Verdict(expectation, report.kernel, report.arch, actual, passed, reason)
 
 
-def _is_ceiling(expectation: Expectation) -> bool:
-    """Whether it says that there are no more than so many instructions of a kind."""
+def _unknown_doubt(expectation: Expectation, report: SassReport) -> str:
+    """Why a count that is small enough may be larger: opcodes that nobody knows."""
     parts = read_path(expectation.path)
-    at_most = expectation.comparison in ("<", "<=")
+    counts = parts.is_mnemonic or parts.name == "moves"
+    if not (report.unknown_opcodes and counts and _is_ceiling(expectation)):
+        return ""
+    there = ", ".join(f"{count} x {code}" for code, count in report.unknown_opcodes.items())
+    return (
+        f"beside unknown opcodes, which may be such: {there}"
+        "; expect unknown_opcodes >= 0 as well to allow them"
+    )
+
+
+def _external_doubt(expectation: Expectation, report: SassReport) -> str:
+    """Why a figure that is small enough may be larger: functions that are linked in later."""
+    own = read_path(expectation.path).name in ("unknown_opcodes", "external_calls")
+    if own or not report.external_calls or not _is_ceiling(expectation):
+        return ""
+    return (
+        f"without the functions that are linked in later: {', '.join(report.external_calls)}"
+        "; expect external_calls >= 0 as well to allow them"
+    )
+
+
+def _is_ceiling(expectation: Expectation) -> bool:
+    """Whether it says that there is no more than so much."""
     none = expectation.comparison == "==" and expectation.wanted == 0
-    return (at_most or none) and (parts.is_mnemonic or parts.name == "moves")
+    return expectation.comparison in ("<", "<=") or none
 
 
 def figure(report: SassReport, path: str) -> float:

@@ -110,7 +110,7 @@ def side_by_side(build: Build, kernel: SassKernel) -> KernelLines:
     return KernelLines(
         kernel=names.get(kernel.name) or function_name(kernel.name),
         symbol=kernel.name,
-        arch=str(kernel.arch),
+        arch=str(build.arch),
         lines=tuple(
             LineCode(
                 line=line,

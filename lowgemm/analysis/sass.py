@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lowgemm.analysis.banks import conflict_cycles
-from lowgemm.binary import function_name
+from lowgemm.binary import display_names, function_name, spellings
 from lowgemm.binary.flow import FlowGraph, Loop, sass_flow
 from lowgemm.binary.instruction import Instruction, SourceLine
 from lowgemm.binary.sass import SassKernel
 from lowgemm.compiler import Build, KernelResources
 
-__all__ = ["LoopReport", "SassReport", "analyse_build", "analyse_kernel"]
+__all__ = ["LoopReport", "SassReport", "analyse_build", "analyse_cubin", "analyse_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,19 @@ class LoopReport:
 class SassReport:
     """One kernel on one architecture.
 
+    ``kernel`` is its name for people, ``symbol`` that in the cubin, ``name_expressions`` what it
+    was asked for by. ``arch`` is the architecture that it was compiled for; that of a bare cubin
+    cannot tell a family target (``sm_100f``).
+
     Counts leave out what is no work: NOPs, instructions that a constant predicate turns off, and
     blocks that no path reaches. ``stack_bytes`` is what a thread needs with the functions that the
     kernel calls, None where they call each other without end. ``spill_store_bytes`` and
     ``spill_load_bytes`` come from the compiler's log and are None for a bare cubin. ``hot_loop`` is
     the index of the loop with the most FFMAs; where there are none, of the innermost and then
     longest. ``unknown_opcodes`` maps each operation that lowgemm does not know to its count.
+    ``external_calls`` names the functions that a relocatable cubin leaves to be linked in: what
+    they do is in none of these figures. ``moves`` only put a value into a register; ``move_mix``
+    counts these by mnemonic.
     """
 
     kernel: str
@@ -78,6 +85,18 @@ class SassReport:
     irreducible: bool
     unknown_opcodes: Mapping[str, int]
     move_mix: Mapping[str, int] = field(default_factory=dict, repr=False)
+    external_calls: tuple[str, ...] = ()
+    symbol: str = ""
+    name_expressions: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which people may mean it."""
+        return (
+            self.kernel,
+            *self.name_expressions,
+            *(spellings(self.symbol) if self.symbol else ()),
+        )
 
     @property
     def hot(self) -> LoopReport | None:
@@ -95,11 +114,21 @@ def analyse_build(build: Build, kernels: Iterable[SassKernel]) -> tuple[SassRepo
     """Report on the kernels of a build, with the spills that its log tells."""
     named = {compiled.name: compiled for compiled in build.kernels}
     return tuple(
-        analyse_kernel(
-            kernel, named[kernel.name].display_name, named[kernel.name].resources
+        replace(
+            analyse_kernel(
+                kernel, named[kernel.name].display_name, named[kernel.name].resources
+            ),
+            arch=str(build.arch),
+            name_expressions=named[kernel.name].name_expressions,
         )
         for kernel in kernels
     )  # fmt: skip
+
+
+def analyse_cubin(kernels: Sequence[SassKernel]) -> tuple[SassReport, ...]:
+    """Report on the kernels of a bare cubin, whose spills nobody knows."""
+    names = display_names([kernel.name for kernel in kernels])
+    return tuple(analyse_kernel(kernel, names[kernel.name]) for kernel in kernels)
 
 
 def analyse_kernel(
@@ -145,6 +174,8 @@ def analyse_kernel(
         irreducible=flow.irreducible,
         unknown_opcodes=_unknown(reached),
         move_mix=_mix(instruction for instruction in work if instruction.is_move),
+        external_calls=kernel.external_calls,
+        symbol=kernel.name,
     )
 
 

@@ -8,8 +8,16 @@ from itertools import pairwise
 
 from lowgemm.analysis.difference import kernel_figures, loop_figures, match_loops
 from lowgemm.analysis.sass import LoopReport, SassReport
+from lowgemm.binary import demangle
 
-__all__ = ["KernelTrack", "LoopTrack", "TrackRow", "track_architectures", "track_kernel"]
+__all__ = [
+    "KernelTrack",
+    "LoopTrack",
+    "TrackRow",
+    "own_name",
+    "track_architectures",
+    "track_kernel",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,15 @@ class KernelTrack:
     def changed(self) -> bool:
         """Whether any build differs from another in anything."""
         return any(row.changed for row in self.rows) or any(loop.changed for loop in self.loops)
+
+
+def own_name(report: SassReport) -> str:
+    """The name that tells a kernel from others of its source: with parameters, where it has any.
+
+    Overloads share the rest. Releases number an anonymous namespace differently, so the mangled
+    name does not do.
+    """
+    return demangle(report.symbol) or report.kernel
 
 
 def track_kernel(reports: Sequence[SassReport]) -> KernelTrack:
@@ -110,8 +127,8 @@ def _rows(
 
 
 def track_architectures(reports: Sequence[SassReport]) -> tuple[KernelTrack, ...]:
-    """Follow kernels, by name, through the architectures that they were compiled for."""
+    """Follow kernels through the architectures that they were compiled for."""
     by_name: dict[str, list[SassReport]] = {}
     for report in reports:
-        by_name.setdefault(report.kernel, []).append(report)
+        by_name.setdefault(own_name(report), []).append(report)
     return tuple(track_kernel(same) for same in by_name.values())

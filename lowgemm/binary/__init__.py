@@ -6,8 +6,10 @@ from lowgemm.binary.mangled import (
     ParameterType,
     base_name,
     demangle,
+    display_names,
     function_name,
     parameter_types,
+    spellings,
 )
 from lowgemm.binary.ptx import PtxParameter, entry_parameters
 from lowgemm.binary.signature import KernelSignature, Parameter, ParameterKind
@@ -21,9 +23,11 @@ __all__ = [
     "PtxParameter",
     "base_name",
     "demangle",
+    "display_names",
     "entry_parameters",
     "function_name",
     "parameter_types",
     "read_cubin",
     "refine_signature",
+    "spellings",
 ]

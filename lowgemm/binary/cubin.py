@@ -10,13 +10,14 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from lowgemm.binary.calls import CallGraph, read_calls
 from lowgemm.binary.signature import KernelSignature, Parameter, ParameterKind
 from lowgemm.errors import CubinError, KernelNotFoundError
 from lowgemm.hardware import Architecture
 
-__all__ = ["Cubin", "code_span", "read_cubin"]
+__all__ = ["CodePart", "Cubin", "KernelCode", "code_span", "read_cubin"]
 
 _EM_CUDA = 190
 _ET_EXEC = 2
@@ -40,12 +41,20 @@ _EIATTR_MIN_STACK_SIZE = 0x12
 _EIATTR_KPARAM_INFO = 0x17
 _EIATTR_CBANK_PARAM_SIZE = 0x19
 _EIATTR_REGCOUNT = 0x2F
+_EIATTR_INDIRECT_BRANCH_TARGETS = 0x34
 _EIATTR_CTA_PER_CLUSTER = 0x3D
 _EIATTR_MAX_CLUSTER_RANK = 0x3F
 # Used instead of KPARAM_INFO by a kernel with more than 4 KiB of parameters.
 _EIATTR_KPARAM_INFO_V2 = 0x45
 _UNKNOWN_STACK = 0xFFFFFFFF
 _POINTER_SPACE = 5
+
+_SHARED_SECTIONS = (".nv.shared", ".nv_debug.shared")
+# What the driver brings, whatever a cubin is linked with.
+_SYSTEM_CALLS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
+# Kernels share functions with sections of their own: a damaged file could make its code of them
+# many times as long as itself.
+_MOST_CODE_BYTES = 1 << 28
 
 # Attribute of .nv.compat: 1 for an architecture-specific ("a") target, 0 for plain and "f" ones.
 _COMPAT_ARCH_SPECIFIC = 0x09
@@ -58,20 +67,49 @@ _RESERVED_FROM = 90
 
 
 @dataclass(frozen=True, slots=True)
+class CodePart:
+    """A section that a kernel's code consists of: its function, and where it begins in the code."""
+
+    function: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCode:
+    """A kernel's machine code, and that of the functions which it may call.
+
+    ptxas puts those functions behind the kernel into its section. In relocatable code
+    (``-rdc=true``) and in code for a debugger (``-G``) they have sections of their own: these are
+    set behind the kernel's, and ``parts`` says where each begins. ``functions`` are the addresses
+    of functions behind the kernel, ascending. ``branch_targets`` holds those of a branch through a
+    table, by its address. ``external_calls`` are functions that it calls and the cubin does not
+    hold: a relocatable one may have them linked in.
+    """
+
+    content: bytes = field(repr=False)
+    parts: tuple[CodePart, ...] = ()
+    functions: tuple[int, ...] = ()
+    branch_targets: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    external_calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Cubin:
     """What a cubin says of itself.
 
     ``arch`` has the suffix ``a`` where the cubin was made for an architecture-specific target; a
     family target (``sm_100f``) is marked nowhere in the file and reads as ``sm_100``.
-    ``kernels`` are in the order of the file. ``code`` is the machine code by kernel name, the
-    functions that the kernel calls included; ``functions`` holds the addresses of those within it,
-    ascending.
+    ``kernels`` are in the order of the file, ``code`` is their machine code by name.
+    ``own_registers`` are those of the kernels alone: a kernel that calls functions of a relocatable
+    cubin is linked with as many as the greediest of them needs, and its signature says so.
+    ``separate_functions`` are the device functions with sections of their own.
     """
 
     arch: Architecture
     kernels: tuple[KernelSignature, ...]
-    code: Mapping[str, bytes] = field(repr=False, default_factory=dict)
-    functions: Mapping[str, tuple[int, ...]] = field(repr=False, default_factory=dict)
+    code: Mapping[str, KernelCode] = field(repr=False, default_factory=dict)
+    own_registers: Mapping[str, int] = field(repr=False, default_factory=dict)
+    separate_functions: frozenset[str] = field(repr=False, default_factory=frozenset)
 
 
 def read_cubin(data: bytes) -> Cubin:
@@ -161,31 +199,138 @@ def _read(data: bytes) -> Cubin:
     elf = _read_elf(data)
     arch = _architecture(elf)
     symbols = _symbols(elf)
-    per_symbol = _resources(elf, symbols)
-    kernels: list[KernelSignature] = []
-    code: dict[str, bytes] = {}
-    functions: dict[str, tuple[int, ...]] = {}
-    behind = _functions_by_section(symbols)
+    graph = elf.find(".nv.callgraph")
+    program = _Program(
+        elf,
+        symbols,
+        read_calls(graph.content) if graph else CallGraph(),
+        _functions_by_section(symbols),
+    )
+    counts = _resources(elf, symbols)
+    kernels: dict[str, KernelSignature] = {}
+    code: dict[str, KernelCode] = {}
     for symbol in symbols:
         # A kernel is a function symbol marked as an entry; others are device functions.
         if symbol.is_entry and symbol.section < len(elf.sections):
             if symbol.name in code:
                 raise _damaged(".symtab", f"kernel {symbol.name!r} stands twice")
-            kernels.append(_kernel(elf, arch, symbol, per_symbol.get(symbol.index, _Counts())))
-            code[symbol.name] = elf.sections[symbol.section].content
-            functions[symbol.name] = tuple(sorted(behind.get(symbol.section, ())))
-            if any(start >= len(code[symbol.name]) for start in functions[symbol.name]):
-                raise _damaged(f"kernel {symbol.name!r}", "a function begins beyond its code")
-    return Cubin(arch, tuple(kernels), code, functions)
+            kernel = _kernel(elf, arch, symbol, counts.get(symbol.index, _Counts()))
+            kernels[symbol.name] = _with_callees(kernel, symbol, program, counts)
+            code[symbol.name] = _code(symbol, program)
+            if sum(len(part.content) for part in code.values()) > _MOST_CODE_BYTES:
+                raise _damaged(".nv.callgraph", f"more than {_MOST_CODE_BYTES} bytes of code")
+    own = {s.name: counts.get(s.index, _Counts()).registers for s in symbols if s.name in kernels}
+    texts = (s.name.removeprefix(".text.") for s in elf.sections if s.name.startswith(".text."))
+    separate = frozenset(texts) - kernels.keys()
+    return Cubin(arch, tuple(kernels.values()), code, own, separate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """The functions of a cubin, and which calls which; ``behind`` are those in each section."""
+
+    elf: _Elf
+    symbols: list[_Symbol]
+    calls: CallGraph
+    behind: Mapping[int, set[int]]
+
+    def reached(self, symbol: _Symbol) -> list[_Symbol]:
+        """What a kernel may call that has a section of its own or is not here."""
+        found = self.calls.reached(symbol.index)
+        if any(index >= len(self.symbols) for index in found):
+            raise _damaged(".nv.callgraph", f"it names symbol {max(found)}")
+        return [self.symbols[index] for index in found]
 
 
 def _functions_by_section(symbols: list[_Symbol]) -> dict[int, set[int]]:
-    """Where device functions begin; ptxas puts those of a kernel behind it, into its section."""
+    """Where device functions begin, by section."""
     starts: dict[int, set[int]] = {}
     for symbol in symbols:
         if symbol.is_function and not symbol.is_entry:
             starts.setdefault(symbol.section, set()).add(symbol.value)
     return starts
+
+
+def _code(kernel: _Symbol, program: _Program) -> KernelCode:
+    elf = program.elf
+    reached = program.reached(kernel)
+    inside = (s.section for s in reached if s.is_function and 0 < s.section < len(elf.sections))
+    content, parts, functions, tables = b"", [], [], {}
+    for index in dict.fromkeys((kernel.section, *inside)):
+        section = elf.sections[index]
+        function, start = section.name.removeprefix(".text."), len(content)
+        content += section.content
+        parts.append(CodePart(function, start))
+        starts = sorted(program.behind.get(index, ()))
+        if starts and starts[-1] >= len(section.content):
+            raise _damaged(f"kernel {kernel.name!r}", "a function begins beyond its code")
+        functions += [start + at for at in starts]
+        for at, targets in _branch_targets(elf.find(f".nv.info.{function}")):
+            tables[start + at] = tuple(start + target for target in targets)
+    return KernelCode(content, tuple(parts), tuple(functions), tables, _external(reached, elf))
+
+
+def _external(reached: list[_Symbol], elf: _Elf) -> tuple[str, ...]:
+    if elf.executable:
+        return ()
+    names = (symbol.name for symbol in reached if symbol.section == 0)
+    return tuple(name for name in names if name not in _SYSTEM_CALLS)
+
+
+def _branch_targets(info: _Section | None) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Branches through tables: address, a word that is 0, how many targets, and these."""
+    for attribute, value in _attributes(info) if info else ():
+        if attribute != _EIATTR_INDIRECT_BRANCH_TARGETS:
+            continue
+        assert info is not None
+        if len(value) % 4:
+            raise _damaged(info.name, f"attribute {attribute:#x} has {len(value)} bytes")
+        words, at = [word for (word,) in struct.iter_unpack("<I", value)], 0
+        while at + 3 <= len(words):
+            count = words[at + 2]
+            targets = words[at + 3 : at + 3 + count]
+            if len(targets) < count:
+                raise _damaged(info.name, f"attribute {attribute:#x} is cut off")
+            yield words[at], tuple(dict.fromkeys(targets))
+            at += 3 + count
+
+
+def _with_callees(
+    kernel: KernelSignature, symbol: _Symbol, program: _Program, counts: Mapping[int, _Counts]
+) -> KernelSignature:
+    """A kernel of a relocatable cubin as the linker will make it; in others it is so already."""
+    if program.elf.executable:
+        return kernel
+    reached = program.reached(symbol)
+    frames = {index: count.stack_bytes for index, count in counts.items()}
+    frames |= {s.index: 0 for s in reached if s.name in _SYSTEM_CALLS}
+    registers = (counts[s.index].registers for s in reached if s.section and s.index in counts)
+    return replace(
+        kernel,
+        registers=max((kernel.registers, *registers)),
+        shared_bytes=kernel.shared_bytes + _shared_bytes(symbol, reached, program),
+        stack_bytes=program.calls.stack_bytes(symbol.index, frames),
+    )
+
+
+def _shared_bytes(kernel: _Symbol, reached: list[_Symbol], program: _Program) -> int:
+    """The shared memory that the functions of a relocatable kernel declare, each variable once.
+
+    It stands in a section of the file's; the relocations of the functions' code name it.
+    """
+    sections, own = program.elf.sections, f".nv.shared.{kernel.name}"
+    variables: dict[int, int] = {}
+    for code in dict.fromkeys(s.section for s in (kernel, *reached) if s.section < len(sections)):
+        relocations = program.elf.find(f".rela{sections[code].name}")
+        content = relocations.content if relocations else b""
+        for _, info, _ in struct.iter_unpack("<QQq", content[: len(content) // 24 * 24]):
+            if info >> 32 >= len(program.symbols):
+                raise _damaged(f".rela{sections[code].name}", f"it names symbol {info >> 32}")
+            symbol = program.symbols[info >> 32]
+            where = sections[symbol.section].name if symbol.section < len(sections) else ""
+            if where.startswith(_SHARED_SECTIONS) and where != own:
+                variables[symbol.index] = symbol.size
+    return sum(variables.values())
 
 
 def _read_elf(data: bytes) -> _Elf:
@@ -253,6 +398,7 @@ class _Symbol:
     name: str
     section: int
     value: int
+    size: int
     is_function: bool
     is_entry: bool
 
@@ -267,14 +413,16 @@ def _symbols(elf: _Elf) -> list[_Symbol]:
     table, strings = elf.find(".symtab"), elf.find(".strtab")
     if table is None or strings is None:
         raise _damaged(".symtab", "there is no symbol table")
-    symbols = []
+    symbols, texts = [], strings.content
     usable = len(table.content) // 24 * 24
     for index, entry in enumerate(struct.iter_unpack("<IBBHQQ", table.content[:usable])):
-        name_at, info, other, section, value, _ = entry
+        name_at, info, other, section, value, size = entry
         is_function = info & 0xF == _STT_FUNC
         is_entry = is_function and bool(other & _STO_CUDA_ENTRY)
-        name = _string(strings.content, name_at) if is_entry else ""
-        symbols.append(_Symbol(index, name, section, value, is_function, is_entry))
+        # Of the others only what is called and not here is named.
+        is_named = is_entry or section == 0
+        name = _string(texts, name_at) if is_named else ""
+        symbols.append(_Symbol(index, name, section, value, size, is_function, is_entry))
     return symbols
 
 

@@ -14,7 +14,7 @@ from lowgemm.binary.instruction import INSTRUCTION_BYTES, Instruction
 from lowgemm.binary.sass import SassKernel
 from lowgemm.isa import Form
 
-__all__ = ["Block", "FlowGraph", "FlowNode", "Loop", "build_flow", "sass_flow"]
+__all__ = ["Block", "FlowGraph", "FlowNode", "Loop", "build_flow", "hidden_entries", "sass_flow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +101,31 @@ def build_flow(nodes: Sequence[FlowNode], entries: Iterable[int] = ()) -> FlowGr
     dominators = _dominators(blocks, roots, order)
     back_edges, irreducible = _back_edges(blocks, dominators, order)
     return FlowGraph(blocks, dominators, _loops(blocks, set(order), back_edges), irreducible)
+
+
+def hidden_entries(flow: FlowGraph, is_padding: Sequence[bool]) -> list[int]:
+    """Addresses of blocks that nothing leads to: a branch whose targets nobody knows may.
+
+    Parameters
+    ----------
+    flow
+        The control flow as far as it is known.
+    is_padding
+        Whether each instruction does nothing; a block of such ones is no entry.
+    """
+    reached = {block.index for block in flow.blocks if flow.reachable(block.index)}
+    entries = []
+    for block in flow.blocks:
+        if block.index in reached or all(is_padding[block.first : block.last + 1]):
+            continue
+        entries.append(block.start)
+        stack = [block.index]
+        while stack:
+            index = stack.pop()
+            if index not in reached:
+                reached.add(index)
+                stack.extend(flow.blocks[index].successors)
+    return entries
 
 
 def _blocks(
@@ -279,18 +304,26 @@ def _nesting(bodies: dict[int, set[int]]) -> tuple[dict[int, int], dict[int, set
 # ---- SASS
 
 _NO_PREDICATE = 7
-_ENDS = frozenset(("EXIT", "RET", "BRX", "BRXU", "JMX", "KILL"))
+_BY_TABLE = ("BRX", "BRXU", "JMX")
+_ENDS = frozenset(("EXIT", "RET", "KILL", *_BY_TABLE))
 
 
 def sass_flow(kernel: SassKernel) -> FlowGraph:
     """The control flow of a kernel's machine code, with the functions behind it.
 
-    Those functions count as reached: calls through a register do not tell where they go.
+    Those functions count as reached: calls through a register do not tell where they go. Where a
+    branch through a table does not either, so does every block that nothing else leads to.
     """
     instructions = kernel.instructions
     called = (i.target for i in instructions if i.name == "CALL" and i.target is not None)
     entries = dict.fromkeys((*kernel.functions, *called))
-    return build_flow([_sass_node(instruction) for instruction in instructions], entries)
+    nodes = [_sass_node(instruction) for instruction in instructions]
+    flow = build_flow(nodes, entries)
+    if all(i.table_targets for i in instructions if i.name in _BY_TABLE):
+        return flow
+    # Behind the last EXIT stands a branch to itself.
+    is_padding = [i.is_filler or i.target == i.address for i in instructions]
+    return build_flow(nodes, [*entries, *hidden_entries(flow, is_padding)])
 
 
 def _sass_node(instruction: Instruction) -> FlowNode:

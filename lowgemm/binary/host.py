@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from lowgemm.binary.flow import FlowGraph, FlowNode, build_flow
+from lowgemm.binary.flow import FlowGraph, FlowNode, build_flow, hidden_entries
 from lowgemm.errors import HostLibraryError, SourceNotFoundError, SymbolNotFoundError
 
 __all__ = [
@@ -452,25 +452,7 @@ def host_flow(instructions: Iterable[HostInstruction]) -> FlowGraph:
     flow = build_flow(nodes)
     if not any(instruction.is_indirect_jump for instruction in code):
         return flow
-    return build_flow(nodes, _hidden_entries(code, flow))
-
-
-def _hidden_entries(code: list[HostInstruction], flow: FlowGraph) -> list[int]:
-    """Blocks that no other leads to, by ascending address; padding is none."""
-    reached = {block.index for block in flow.blocks if flow.reachable(block.index)}
-    entries = []
-    for block in flow.blocks:
-        is_padding = all(i.is_filler for i in code[block.first : block.last + 1])
-        if block.index in reached or is_padding:
-            continue
-        entries.append(block.start)
-        stack = [block.index]
-        while stack:
-            index = stack.pop()
-            if index not in reached:
-                reached.add(index)
-                stack.extend(flow.blocks[index].successors)
-    return entries
+    return build_flow(nodes, hidden_entries(flow, [i.is_filler for i in code]))
 
 
 def _unknown(decoded: Any) -> HostInstruction:

@@ -7,14 +7,29 @@ The C++ compiler of CUDA mangles as the Itanium C++ ABI says, for LP64: ``long``
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from lowgemm.binary.signature import ParameterKind
 
-__all__ = ["ParameterType", "base_name", "demangle", "function_name", "parameter_types"]
+__all__ = [
+    "ANONYMOUS",
+    "ParameterType",
+    "base_name",
+    "demangle",
+    "display_names",
+    "function_name",
+    "parameter_types",
+    "spellings",
+]
+
+#: A namespace without a name, as C++ compilers spell it.
+ANONYMOUS = "(anonymous namespace)::"
+# Its mangled name holds a number that depends on the file and on what else stands in it.
+_ANONYMOUS = re.compile(r"\b_GLOBAL__N_\w*")
 
 # Substitutions let a short name stand for a type of exponential size; no real kernel comes near.
 _MAX_NODES = 5000
@@ -144,6 +159,45 @@ def base_name(name: str) -> str:
         return name
 
 
+def display_names(names: Sequence[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Names for people by mangled name, all different: overloads have their parameters.
+
+    Parameters
+    ----------
+    names
+        The mangled names of all kernels that are shown together.
+    given
+        Names that some of them were asked for by.
+    """
+    shown = {name: (given or {}).get(name) or function_name(name) for name in names}
+    for longer in (_with_parameters, str):
+        counts = Counter(shown.values())
+        shown |= {name: longer(name) for name, text in shown.items() if counts[text] > 1}
+    return shown
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """The names by which people may mean a mangled one.
+
+    Without and with parameters, and without anonymous namespaces, which nobody can name.
+
+    Examples
+    --------
+    >>> spellings("_Z3ex8ILb1EEvi")
+    ('ex8<true>', 'ex8<true>(int)', '_Z3ex8ILb1EEvi')
+    """
+    full = (function_name(name), _with_parameters(name), name)
+    return tuple(dict.fromkeys([*full, *(text.replace(ANONYMOUS, "") for text in full)]))
+
+
+def _with_parameters(name: str) -> str:
+    try:
+        node = _parse(name)
+        return name if node is None else _signature_text(node, name, returns=False)
+    except Exception:  # as above
+        return name
+
+
 # ---- the parser's nodes, which are named tuples of several untyped classes
 
 
@@ -171,16 +225,17 @@ def _expanded_size(node: Any, known: dict[int, int]) -> int:
 def _text(node: Any) -> str:
     text = re.sub(r"\(bool\)([01])", lambda m: ("false", "true")[int(m[1])], str(node))
     text = re.sub(r"\((?:unsigned )?(?:int|long|short|char)\)(?=n?\d)", "\0", text)
-    return re.sub("\0(n?)", lambda m: "-" if m[1] else "", text)
+    text = re.sub("\0(n?)", lambda m: "-" if m[1] else "", text)
+    return _ANONYMOUS.sub(ANONYMOUS.removesuffix("::"), text)
 
 
-def _signature_text(node: Any, name: str) -> str:
+def _signature_text(node: Any, name: str, *, returns: bool = True) -> str:
     """A function as C++ spells it; packs are written out, which the parser's own text is not."""
     if node.kind != "func":
         return _text(node)
     arguments = [_text(a) for t in node.arg_tys for a in _expand(t)]
     text = f"{_text(node.name)}({', '.join(arguments if arguments != ['void'] else [])})"
-    if node.ret_ty is not None:
+    if returns and node.ret_ty is not None:
         text = f"{_text(node.ret_ty)} {text}"
     return name if "Node " in text else text
 

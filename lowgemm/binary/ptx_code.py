@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TypeVar
 
+from lowgemm.binary.escapes import unescape
 from lowgemm.binary.flow import FlowGraph, FlowNode, build_flow
 from lowgemm.binary.instruction import SourceLine
 from lowgemm.errors import PtxError
@@ -260,7 +261,7 @@ class _Source:
 
 def _string_at(text: str, position: int) -> str:
     found = _STRING_OR_COMMENT.match(text, position)
-    return re.sub(r'\\(["\\])', r"\1", found[0].strip('"')) if found else ""
+    return unescape(found[0][1:-1]) if found else ""
 
 
 def _is_balanced(text: str) -> bool:

@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from lowgemm.binary.cubin import read_cubin
+from lowgemm.binary.cubin import CodePart, KernelCode, read_cubin
+from lowgemm.binary.escapes import listed_file
 from lowgemm.binary.instruction import Instruction, SourceLine, decode
 from lowgemm.binary.signature import KernelSignature
 from lowgemm.errors import CubinError, ToolFailedError
@@ -19,26 +21,31 @@ from lowgemm.toolchain import run_tool
 __all__ = ["SassKernel", "disassemble", "read_sass"]
 
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)"?,')
-_LABEL = re.compile(r"^([.$\w]+):")
-_FILE_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)( inlined at)?')
+_LABEL = re.compile(r"^(?!\.text\.)([.$\w]+):")
+_FILE_LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)( inlined at)?')
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
-_TARGETS = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 _LIVE = re.compile(r"//\s*\|\s*(\d*)\s*\|")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class SassKernel:
-    """One kernel's machine code.
+    """One kernel's machine code, with that of the functions which it may call.
 
-    ``functions`` are the addresses of functions behind the kernel in the same section; one whose
-    address is taken may be called though no instruction names it. ``labels`` are nvdisasm's names
-    of addresses, as instructions' texts have them.
+    ``functions`` are the addresses of functions behind the kernel; one whose address is taken may
+    be called though no instruction names it. ``parts`` are the sections that all this comes from,
+    the kernel's own first, and ``external_calls`` what it calls that the cubin does not hold; see
+    :class:`lowgemm.binary.cubin.KernelCode`. ``labels`` are nvdisasm's names of addresses, as
+    instructions' texts have them.
     """
 
     arch: Architecture
     signature: KernelSignature
     instructions: tuple[Instruction, ...]
     functions: tuple[int, ...] = ()
+    parts: tuple[CodePart, ...] = ()
+    external_calls: tuple[str, ...] = ()
     labels: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -57,13 +64,20 @@ def read_sass(cubin: bytes) -> tuple[SassKernel, ...]:
     """
     read = read_cubin(cubin)
     return tuple(
-        SassKernel(
-            read.arch,
-            signature,
-            decode(read.code[signature.name], read.arch),
-            read.functions[signature.name],
-        )
-        for signature in read.kernels
+        _decoded(read.arch, signature, read.code[signature.name]) for signature in read.kernels
+    )
+
+
+def _decoded(arch: Architecture, signature: KernelSignature, code: KernelCode) -> SassKernel:
+    tables = code.branch_targets
+    instructions = tuple(
+        replace(instruction, table_targets=tables[instruction.address])
+        if instruction.address in tables
+        else instruction
+        for instruction in decode(code.content, arch)
+    )
+    return SassKernel(
+        arch, signature, instructions, code.functions, code.parts, code.external_calls
     )
 
 
@@ -109,7 +123,6 @@ def disassemble(
 class _Text:
     text: str
     line: SourceLine | None
-    table_targets: tuple[int, ...]
     label: str
 
 
@@ -134,50 +147,28 @@ def _parse_text(output: str) -> dict[str, dict[int, _Text]]:
 
 
 def _parse_section(lines: list[str]) -> dict[int, _Text]:
-    labels: dict[str, int] = {}
-    found: list[tuple[int, str, SourceLine | None, str]] = []
-    pending: list[str] = []
+    texts: dict[int, _Text] = {}
     line: SourceLine | None = None
-    inlined = False
+    inlined, label = False, ""
     for text in lines:
         where = _FILE_LINE.match(text)
         if where:
             # Of a chain of inlined functions the first line is the innermost: that is the code.
             if not inlined:
-                line = SourceLine(where[1], int(where[2]))
+                line = SourceLine(listed_file(where[1]), int(where[2]))
             inlined = bool(where[3])
-            continue
-        if text.lstrip().startswith(".type"):
+        elif text.lstrip().startswith(".type"):
             line, inlined = None, False  # a function; those of ptxas have no line of their own
-            continue
-        label = _LABEL.match(text)
-        if label:
-            pending.append(label[1])
-            continue
-        instruction = _INSTRUCTION.match(text)
-        if instruction:
-            address = int(instruction[1], 16)
-            labels.update(dict.fromkeys(pending, address))
-            pending = []
-            found.append((address, instruction[2], line, text))
-    names = {address: name for name, address in labels.items() if not name.startswith(".text.")}
-    return {
-        address: _Text(_clean(text), where_from, _table(raw, labels), names.get(address, ""))
-        for address, text, where_from, raw in found
-    }
+        elif found := _LABEL.match(text):
+            label = found[1]
+        elif instruction := _INSTRUCTION.match(text):
+            texts[int(instruction[1], 16)] = _Text(_clean(instruction[2]), line, label)
+            label = ""
+    return texts
 
 
 def _clean(text: str) -> str:
     return re.sub(r"\s*\(\*.*?\*\)", "", text).strip()
-
-
-def _table(text: str, labels: Mapping[str, int]) -> tuple[int, ...]:
-    """The targets of a branch through a table, which the bytes alone do not tell."""
-    found = _TARGETS.search(text)
-    if found is None:
-        return ()
-    names = dict.fromkeys(found[1].split(","))
-    return tuple(labels[name] for name in names if name in labels)
 
 
 def _parse_lives(output: str) -> dict[str, dict[int, int]]:
@@ -197,7 +188,8 @@ def _joined(
     sections: Mapping[str, Mapping[int, _Text]],
     lives: Mapping[str, Mapping[int, int]],
 ) -> SassKernel:
-    texts, live = sections.get(kernel.name, {}), lives.get(kernel.name, {})
+    texts = _behind_each_other(kernel, sections)
+    live = _behind_each_other(kernel, lives)
     joined = []
     for instruction in kernel.instructions:
         text = texts.get(instruction.address)
@@ -211,10 +203,23 @@ def _joined(
                 instruction,
                 text=text.text,
                 line=text.line,
-                table_targets=text.table_targets,
                 live_registers=live.get(instruction.address),
             )
         )
-    named = ((address, text.label) for address, text in texts.items())
-    labels = {address: label for address, label in named if label not in ("", kernel.name)}
+    labels = {
+        address: text.label
+        for address, text in texts.items()
+        if text.label not in ("", kernel.name)
+    }
     return replace(kernel, instructions=tuple(joined), labels=labels)
+
+
+def _behind_each_other(
+    kernel: SassKernel, sections: Mapping[str, Mapping[int, _T]]
+) -> dict[int, _T]:
+    """What is told of the sections of a kernel, by address in its code."""
+    return {
+        part.start + address: told
+        for part in kernel.parts
+        for address, told in sections.get(part.function, {}).items()
+    }

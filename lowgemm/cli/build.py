@@ -103,5 +103,9 @@ def _row(build: Build, kernel: CompiledKernel) -> dict[str, Any]:
         "nvrtc": build.nvrtc_version,
         "source": None if build.source is None else str(build.source),
         **asdict(kernel.resources),
+        # The others are what ptxas says of the kernel alone.
+        "registers_with_callees": kernel.signature.registers,
+        "shared_bytes_with_callees": kernel.signature.shared_bytes,
+        "stack_bytes_with_callees": kernel.signature.stack_bytes,
         "parameters": [asdict(parameter) for parameter in kernel.signature.parameters],
     }

@@ -58,7 +58,7 @@ def check(
     What may stand before a comparison (== != <= >= < >) and a number:
       of a kernel: registers, registers_live, shared_bytes, stack_bytes,
         spill_store_bytes, spill_load_bytes, instructions, ffma_share, moves,
-        code_bytes, loops, unknown_opcodes
+        code_bytes, loops, unknown_opcodes, external_calls
       of a loop without those inside it, hot_loop or loops[0], loops[1], ...:
         hot_loop.instructions, .ffma_share, .moves, .conflict_cycles,
         .registers_live, .blocks, .depth

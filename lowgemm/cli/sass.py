@@ -96,7 +96,7 @@ def sass(
         return
     reports: list[SassReport] = [r for found in inspect_builds(builds) for r in found]
     reports += [report for cubin in cubins for report in inspect_cubin(cubin)]
-    reports = chosen(reports, only, lambda report: report.kernel)
+    reports = chosen(reports, only, lambda report: report.kernel, lambda report: report.symbol)
     if compare:
         _show_compared(reports, as_json=as_json)
     elif as_json:
@@ -138,16 +138,18 @@ def _show_compared(reports: list[SassReport], *, as_json: bool) -> None:
 
 def _kernels(builds: list[Build], cubins: list[bytes]) -> list[tuple[str, SassKernel]]:
     """Each kernel's machine code behind its name for people."""
-    from lowgemm.binary import function_name
+    from lowgemm.binary import display_names
     from lowgemm.binary.sass import disassemble
 
-    names = [{k.name: k.display_name for k in build.kernels} for build in builds]
-    sources = [*zip([build.cubin for build in builds], names, strict=True)]
+    given = [{k.name: k.display_name for k in build.kernels} for build in builds]
+    sources = [*zip([build.cubin for build in builds], given, strict=True)]
     sources += [(cubin, {}) for cubin in cubins]
     return [
-        (known.get(kernel.name) or function_name(kernel.name), kernel)
+        (names[kernel.name], kernel)
         for cubin, known in sources
-        for kernel in disassemble(cubin, live_registers=False)
+        for kernels in (disassemble(cubin, live_registers=False),)
+        for names in (display_names([kernel.name for kernel in kernels], known),)
+        for kernel in kernels
     ]
 
 

@@ -11,11 +11,13 @@ from lowgemm.binary import (
     KernelSignature,
     base_name,
     demangle,
+    display_names,
     entry_parameters,
-    function_name,
     read_cubin,
     refine_signature,
+    spellings,
 )
+from lowgemm.binary.mangled import ANONYMOUS
 from lowgemm.compiler.log import KernelResources, parse_log
 from lowgemm.errors import CubinError, KernelNotFoundError
 from lowgemm.hardware import Architecture
@@ -28,12 +30,15 @@ class CompiledKernel:
     """One kernel of a build.
 
     ``name_expression`` is the C++ spelling under which it was asked for (``"ex8<true>"``), None
-    for a kernel that needs none.
+    for a kernel that needs none; ``name_expressions`` are all that were given and mean it.
+    ``display_name`` is a name for people, unique in the build: the name expression, or the C++ name
+    without its parameters; overloads have them.
     """
 
-    name_expression: str | None
+    name_expressions: tuple[str, ...]
     signature: KernelSignature
     resources: KernelResources
+    display_name: str
 
     @property
     def name(self) -> str:
@@ -41,11 +46,9 @@ class CompiledKernel:
         return self.signature.name
 
     @property
-    def display_name(self) -> str:
-        """A name for people: the name expression, or the C++ name without its parameters."""
-        if self.name_expression is not None:
-            return self.name_expression
-        return function_name(self.name)
+    def name_expression(self) -> str | None:
+        """The first of the name expressions."""
+        return self.name_expressions[0] if self.name_expressions else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class Build:
         ----------
         name
             A name expression (``"ex8<true>"``), a mangled name, or a plain C++ name if only one
-            kernel has it (``"ex8"``). May be left out if there is only one kernel.
+            kernel has it (``"ex8"``), an overload's with its parameters (``"ex8(float*)"``). An
+            anonymous namespace may be left out, as may all if there is only one kernel.
 
         Raises
         ------
@@ -103,10 +107,10 @@ class Build:
         wanted = _squeezed(name)
         tests = (
             lambda k: k.name == name,
-            lambda k: k.name_expression is not None and _squeezed(k.name_expression) == wanted,
-            lambda k: _squeezed(k.display_name) == wanted,
+            lambda k: wanted in map(_squeezed, k.name_expressions),
+            lambda k: wanted in map(_squeezed, (k.display_name, *spellings(k.name))),
             lambda k: _squeezed(demangle(k.name)) == wanted,
-            lambda k: base_name(k.name) == wanted,
+            lambda k: wanted in (name := base_name(k.name), name.replace(ANONYMOUS, "")),
         )
         for test in tests:
             found = [kernel for kernel in self.kernels if test(kernel)]
@@ -148,7 +152,9 @@ def assemble_kernels(
         The cubin is damaged or for another architecture, or the log disagrees with it: a register
         count that is not the cubin's would be a wrong number in every report.
     """
-    expressions = {mangled: expression for expression, mangled in reversed(lowered)}
+    expressions: dict[str, list[str]] = {}
+    for expression, mangled in lowered:
+        expressions.setdefault(mangled, []).append(expression)
     parameters = entry_parameters(ptx)
     told = parse_log(log)
     read = read_cubin(cubin)
@@ -158,16 +164,24 @@ def assemble_kernels(
             f"NVRTC made a cubin for {read.arch}; {arch} was asked for",
             "name the architecture with arch= alone; else this is a fault in lowgemm: report it",
         )
+    # The first part of a kernel's code is its own.
+    called = {k: [part.function for part in code.parts[1:]] for k, code in read.code.items()}
+    shown = display_names(
+        [kernel.name for kernel in read.kernels],
+        {mangled: names[0] for mangled, names in expressions.items()},
+    )
     kernels = []
     for plain in read.kernels:
-        resources = told.get(plain.name)
-        if resources is None or resources.registers != plain.registers:
+        resources = told.resources(plain.name, read.separate_functions, called[plain.name])
+        registers = read.own_registers[plain.name]
+        if resources is None or resources.registers != registers:
             count = "nothing" if resources is None else f"{resources.registers} registers"
             raise CubinError(
                 f"ptxas's log says {count} of kernel {plain.name!r}, "
-                f"the cubin {plain.registers} registers",
+                f"the cubin {registers} registers",
                 "keep --ptxas-options=-v in effect; else this is a fault in lowgemm: report it",
             )
         signature = refine_signature(plain, parameters.get(plain.name))
-        kernels.append(CompiledKernel(expressions.get(plain.name), signature, resources))
+        given = tuple(expressions.get(plain.name, ()))
+        kernels.append(CompiledKernel(given, signature, resources, shown[plain.name]))
     return tuple(kernels)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
-__all__ = ["KernelResources", "parse_log"]
+__all__ = ["CompileLog", "KernelResources", "LogEntry", "Spills", "parse_log"]
 
 _ENTRY = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 _FUNCTION = re.compile(r"Function properties for (\S+)")
@@ -20,9 +21,7 @@ class KernelResources:
 
     ``shared_bytes`` is static and per block, without what the system reserves; ``stack_bytes`` is
     the kernel's own stack frame per thread. Spill bytes are static counts, of the kernel and of
-    the device functions compiled with it, not bytes moved. In relocatable code (``-rdc=true``)
-    several kernels may share a device function: ptxas tells it once, and it counts for the kernel
-    after which it is told. ``constant_bytes`` is the sum of the
+    the device functions that it calls, not bytes moved. ``constant_bytes`` is the sum of the
     constant banks where ptxas tells it (up to sm_89), else 0.
     """
 
@@ -35,61 +34,95 @@ class KernelResources:
     constant_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Spills:
+    """Bytes that a function stores to and loads from local memory for want of registers."""
+
+    store_bytes: int = 0
+    load_bytes: int = 0
+
+
 @dataclass(slots=True)
-class _Draft:
+class LogEntry:
+    """What the log says of a kernel alone, and of the functions that it tells right after it."""
+
     registers: int | None = None
     shared_bytes: int = 0
     stack_bytes: int = 0
-    spill_store_bytes: int = 0
-    spill_load_bytes: int = 0
     barriers: int = 0
     constant_bytes: int = 0
+    spills: Spills = Spills()
+    functions: dict[str, Spills] = field(default_factory=dict)
 
-    def finished(self) -> KernelResources | None:
-        if self.registers is None:
+
+@dataclass(slots=True)
+class CompileLog:
+    """A log's kernels and, wherever they stand in it, all its device functions."""
+
+    kernels: dict[str, LogEntry] = field(default_factory=dict)
+    functions: dict[str, Spills] = field(default_factory=dict)
+
+    def resources(
+        self, kernel: str, separate: Collection[str], called: Iterable[str]
+    ) -> KernelResources | None:
+        """What a kernel uses with the functions that it calls; None if the log lacks it.
+
+        Parameters
+        ----------
+        kernel
+            Its mangled name.
+        separate
+            The functions with sections of their own, which kernels share: ptxas tells them anywhere
+            in the log. Others it tells after the kernel into whose section it puts them.
+        called
+            Those of them that the kernel may call.
+        """
+        entry = self.kernels.get(kernel)
+        if entry is None or entry.registers is None:
             return None
+        beside = (spills for name, spills in entry.functions.items() if name not in separate)
+        spills = [entry.spills, *beside]
+        spills += [self.functions[name] for name in called if name in self.functions]
         return KernelResources(
-            self.registers,
-            self.shared_bytes,
-            self.stack_bytes,
-            self.spill_store_bytes,
-            self.spill_load_bytes,
-            self.barriers,
-            self.constant_bytes,
+            entry.registers,
+            entry.shared_bytes,
+            entry.stack_bytes,
+            sum(item.store_bytes for item in spills),
+            sum(item.load_bytes for item in spills),
+            entry.barriers,
+            entry.constant_bytes,
         )
 
 
-def parse_log(log: str) -> dict[str, KernelResources]:
-    """Resources per kernel, by mangled name, from a log of ``ptxas -v``.
+def parse_log(log: str) -> CompileLog:
+    """Read a log of ``ptxas -v``, by mangled name.
 
-    Lines that are not understood are passed over; a kernel whose register line is missing is not
-    in the result.
+    Lines that are not understood are passed over.
     """
-    drafts: dict[str, _Draft] = {}
+    found = CompileLog()
+    entry = LogEntry()  # what precedes the first kernel belongs to none
     kernel, function = "", ""
     for line in log.splitlines():
         if match := _ENTRY.search(line):
             kernel = function = match[1]
-            drafts[kernel] = _Draft()
+            entry = found.kernels[kernel] = LogEntry()
         elif match := _FUNCTION.search(line):
             function = match[1]
-        elif kernel and (match := _STACK.search(line)):
-            draft = drafts[kernel]
-            # ptxas lists device functions that it did not inline after the kernel that calls them.
+        elif match := _STACK.search(line):
+            spills = Spills(int(match[2]), int(match[3]))
             if function == kernel:
-                draft.stack_bytes = int(match[1])
-            draft.spill_store_bytes += int(match[2])
-            draft.spill_load_bytes += int(match[3])
-        elif kernel and (match := _USED.search(line)) and drafts[kernel].registers is None:
-            _read_used(drafts[kernel], int(match[1]), match[2])
-    finished = {name: draft.finished() for name, draft in drafts.items()}
-    return {name: resources for name, resources in finished.items() if resources is not None}
+                entry.stack_bytes, entry.spills = int(match[1]), spills
+            else:
+                entry.functions[function] = found.functions[function] = spills
+        elif (match := _USED.search(line)) and entry.registers is None:
+            _read_used(entry, int(match[1]), match[2])
+    return found
 
 
-def _read_used(draft: _Draft, registers: int, rest: str) -> None:
-    draft.registers = registers
+def _read_used(entry: LogEntry, registers: int, rest: str) -> None:
+    entry.registers = registers
     if match := re.search(r"used (\d+) barriers", rest):
-        draft.barriers = int(match[1])
+        entry.barriers = int(match[1])
     if match := re.search(r"(\d+) bytes smem", rest):
-        draft.shared_bytes = int(match[1])
-    draft.constant_bytes = sum(int(amount) for amount in _CONSTANT.findall(rest))
+        entry.shared_bytes = int(match[1])
+    entry.constant_bytes = sum(int(amount) for amount in _CONSTANT.findall(rest))

@@ -11,7 +11,9 @@ from lowgemm.analysis.evidence import Evidence, Place, collect_evidence
 from lowgemm.analysis.expectations import (
     Expectation,
     Verdict,
+    allows_external,
     allows_unknown,
+    instances,
     judge,
     parse_clauses,
     read_expectations,
@@ -180,8 +182,7 @@ def _instances(
     """The instances asked for and, of a file, those that its expectations name."""
     if target.lower() in RUNG_NAMES:
         return tuple(given)
-    named = (e.kernel for e in expectations if e.kernel is not None and "<" in e.kernel)
-    return tuple(dict.fromkeys([*given, *named]))
+    return tuple(dict.fromkeys([*given, *instances(expectations)]))
 
 
 def _parsed(expectations: Sequence[str | Expectation]) -> list[Expectation]:
@@ -194,7 +195,7 @@ def _parsed(expectations: Sequence[str | Expectation]) -> list[Expectation]:
 
 def _check_names(expectations: Sequence[Expectation], reports: Sequence[SassReport]) -> None:
     for expectation in expectations:
-        if not any(expectation.names(report.kernel) for report in reports):
+        if not any(expectation.speaks_of(report) for report in reports):
             there = ", ".join(report.kernel for report in reports)
             origin = f"{expectation.origin}: " if expectation.origin else ""
             raise ExpectationError(
@@ -223,27 +224,23 @@ def _findings(
     text: str | None,
 ) -> list[Finding]:
     judged = [
-        (report, judge(item, report, unknown_allowed=allows_unknown(chosen)))
+        (report, judge(item, report, unknown_allowed=unknown, external_allowed=external))
         for report in reports
         for chosen in (select(expectations, report),)
+        for unknown, external in ((allows_unknown(chosen), allows_external(chosen)),)
         for item in chosen
     ]
     failed = [verdict for _, verdict in judged if not verdict.passed]
     if not failed:
         return [Finding(verdict) for _, verdict in judged]
     live = any("registers" in verdict.expectation.path for verdict in failed)
-    code = _code(build, live)
+    code = {k.name: k for k in disassemble(build.cubin, live_registers=live)}
     return [
         Finding(verdict)
         if verdict.passed
-        else Finding(verdict, _evidence(verdict, report, code[report.kernel], text))
+        else Finding(verdict, _evidence(verdict, report, code[report.symbol], text))
         for report, verdict in judged
     ]
-
-
-def _code(build: Build, live: bool) -> dict[str, SassKernel]:
-    names = {kernel.name: kernel.display_name for kernel in build.kernels}
-    return {names[k.name]: k for k in disassemble(build.cubin, live_registers=live)}
 
 
 def _evidence(

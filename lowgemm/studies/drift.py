@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from lowgemm.analysis import SassReport
-from lowgemm.analysis.tracks import KernelTrack, track_kernel
+from lowgemm.analysis.tracks import KernelTrack, own_name, track_kernel
 from lowgemm.errors import ArgumentValueError
 from lowgemm.studies.inspection import inspect_build
 from lowgemm.studies.releases import Release, compile_with, find_release
@@ -86,13 +86,13 @@ def drift(
 
 
 def trace_drift(releases: Sequence[Sequence[SassReport]]) -> tuple[KernelTrack, ...]:
-    """Follow kernels, by name and architecture, and their loops through releases.
+    """Follow kernels and their loops through releases, on each architecture.
 
     Parameters
     ----------
     releases
         The reports of each release. A kernel that one of them lacks is left out.
     """
-    by_key = [{(r.kernel, r.arch): r for r in reports} for reports in releases]
+    by_key = [{(own_name(r), r.arch): r for r in reports} for reports in releases]
     everywhere = [key for key in by_key[0] if all(key in reports for reports in by_key)]
     return tuple(track_kernel([reports[key] for reports in by_key]) for key in everywhere)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import lowgemm
-from lowgemm.analysis import LoopReport, SassReport, analyse_build, analyse_kernel
+from lowgemm.analysis import LoopReport, SassReport, analyse_build
+from lowgemm.analysis.sass import analyse_cubin
 from lowgemm.binary.instruction import SourceLine
 from lowgemm.binary.sass import disassemble
 from lowgemm.compiler import Build, Cache
@@ -34,8 +35,11 @@ def inspect_build(build: Build) -> tuple[SassReport, ...]:
     CubinError, ToolNotFoundError, ToolFailedError, ToolTimeoutError
         See :func:`lowgemm.binary.sass.disassemble`.
     """
-    names = json.dumps([(k.name, k.display_name, asdict(k.resources)) for k in build.kernels])
-    return _kept(build.cubin, names, lambda: analyse_build(build, disassemble(build.cubin)))
+    told = [
+        (k.name, k.display_name, k.name_expressions, asdict(k.resources)) for k in build.kernels
+    ]
+    context = json.dumps([str(build.arch), told])
+    return _kept(build.cubin, context, lambda: analyse_build(build, disassemble(build.cubin)))
 
 
 def inspect_builds(builds: Sequence[Build]) -> tuple[tuple[SassReport, ...], ...]:
@@ -51,7 +55,7 @@ def inspect_ladder(compiled: Sequence[CompiledRung]) -> dict[tuple[str, str], Sa
         (item.rung.name, str(item.arch)): report
         for item, reports in zip(compiled, found, strict=True)
         for report in reports
-        if report.kernel == item.kernel.display_name
+        if report.symbol == item.kernel.name
     }
 
 
@@ -63,7 +67,7 @@ def inspect_cubin(cubin: bytes) -> tuple[SassReport, ...]:
     CubinError, ToolNotFoundError, ToolFailedError, ToolTimeoutError
         See :func:`lowgemm.binary.sass.disassemble`.
     """
-    return _kept(cubin, "", lambda: tuple(analyse_kernel(k) for k in disassemble(cubin)))
+    return _kept(cubin, "", lambda: analyse_cubin(disassemble(cubin)))
 
 
 def _kept(
@@ -96,6 +100,7 @@ def _judges() -> bytes:
 
 def _report(fields: dict[str, Any]) -> SassReport:
     loops = tuple(_loop(loop) for loop in fields.pop("loops"))
+    fields |= {name: tuple(fields[name]) for name in ("external_calls", "name_expressions")}
     return replace(SassReport(**fields, loops=()), loops=loops)
 
 

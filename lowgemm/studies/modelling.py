@@ -200,7 +200,7 @@ def _compiled(record: Rung, arch: Architecture) -> CompiledTile:
     build = compile_rung(record, arch)
     wanted = build.kernel(record.instance(aligned=True))
     used = wanted.resources
-    report = next(r for r in inspect_build(build) if r.kernel == wanted.display_name)
+    report = next(r for r in inspect_build(build) if r.symbol == wanted.name)
     steps = _steps(report, record)
     loop = report.hot if steps is not None else None
     return CompiledTile(

@@ -88,6 +88,8 @@ def _remarks(report: SassReport) -> Iterator[str]:
     if report.unknown_opcodes:
         unknown = _mix(report.unknown_opcodes)
         yield f"unknown opcodes, counted by nvdisasm's name, their operands not read: {unknown}"
+    if report.external_calls:
+        yield f"calls what is linked in later: {', '.join(report.external_calls)}"
     if report.irreducible:
         yield "a cycle with two entries is not among the loops"
     if report.has_unspilled_local_accesses:

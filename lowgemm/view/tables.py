@@ -34,18 +34,22 @@ def doctor_view(findings: Sequence[Finding]) -> RenderableType:
 
 
 def builds_table(rows: Sequence[tuple[Build, CompiledKernel]]) -> RenderableType:
-    """Kernels and their resources, a line each."""
+    """Kernels and their resources, a line each.
+
+    All of it is with the functions that a kernel calls; a stack that nobody knows is a ``?``.
+    """
     table = plain_table()
     table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("arch")
     for name in ("regs", "shared", "stack", "spill st", "spill ld", "barriers"):
         table.add_column(name, justify="right")
     for build, kernel in rows:
-        r = kernel.resources
+        r, whole = kernel.resources, kernel.signature
+        stack = "?" if whole.stack_bytes is None else str(whole.stack_bytes)
         table.add_row(
             kernel.display_name,
             str(build.arch),
-            *(str(r.registers), str(r.shared_bytes), str(r.stack_bytes)),
+            *(str(whole.registers), str(whole.shared_bytes), stack),
             *(str(r.spill_store_bytes), str(r.spill_load_bytes), str(r.barriers)),
         )
     return Group(table, Text("shared memory, stack, spill stores and spill loads in bytes"))

@@ -164,18 +164,14 @@ def _machine_codes(
     """What the compiler made of each variant; a build that holds several is read once."""
     builds = {id(build): build for _, build in variants.values()}
     reports = {
-        (key, report.kernel): report
+        (key, report.symbol): report
         for key, build in builds.items()
         for report in inspect_build(build)
     }
     return {
-        name: _machine_code(experiment, reports[id(build), _display_name(variant, build)])
+        name: _machine_code(experiment, reports[id(build), build.kernel(variant.kernel).name])
         for name, (variant, build) in variants.items()
     }
-
-
-def _display_name(variant: Variant, build: Build) -> str:
-    return build.kernel(variant.kernel).display_name
 
 
 def _machine_code(experiment: Experiment, report: SassReport) -> MachineCode:

@@ -83,8 +83,8 @@ class Subject:
     def report(self, name: str) -> SassReport:
         """What the machine code of a rung's instance for aligned rows holds."""
         build = self.build(name)
-        wanted = build.kernel(self.rungs[name].instance(aligned=True)).display_name
-        return next(report for report in inspect_build(build) if report.kernel == wanted)
+        wanted = build.kernel(self.rungs[name].instance(aligned=True)).name
+        return next(report for report in inspect_build(build) if report.symbol == wanted)
 
     def hot_loop(self, name: str) -> tuple[Instruction, ...]:
         """The instructions of a rung's hot loop, in the order of their addresses."""
