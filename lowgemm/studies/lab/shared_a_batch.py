@@ -13,6 +13,7 @@ from lowgemm.hardware.dram import READ_SHARE
 from lowgemm.hardware.shared_memory import wavefronts
 from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
+from lowgemm.studies.lab.bounds import lost_cycles
 from lowgemm.studies.lab.experiment import (
     Experiment,
     MachineCode,
@@ -187,8 +188,7 @@ def _levels_us(gpu: GpuRecord, way: _Way, code: MachineCode | None) -> dict[str,
     levels["shared memory"] = ffmas_per_sm * way.wavefronts_per_ffma() / cycles_per_us
     slots = 1.0
     if code is not None and code.mix.get("FFMA"):
-        # Each instruction takes an issue slot, each register-bank conflict another one.
-        slots = (code.instructions + (code.conflict_cycles or 0)) / code.mix["FFMA"]
+        slots = (code.instructions + lost_cycles(gpu, code)) / code.mix["FFMA"]
     issued = ffmas_per_sm * max(32 / cc.ffma_lanes_per_sm, slots / cc.partitions_per_sm)
     # The fullest SM has a whole number of blocks.
     blocks_per_sm = way.blocks / gpu.sms
