@@ -12,7 +12,6 @@ import pytest
 from lowgemm.errors import ArgumentValueError, MeasurementError
 from lowgemm.hardware import GPUS, gpu_record, record_with_measurements
 from lowgemm.hardware.memory_levels import L2_PORT_BYTES_PER_CYCLE, LEVELS, bandwidth, latency
-from lowgemm.report.gpu import measured_gpu_path, read_gpu_record, write_gpu_record
 from lowgemm.studies.lab import (
     LabResult,
     LabRow,
@@ -22,6 +21,7 @@ from lowgemm.studies.lab import (
     run_experiment,
 )
 from lowgemm.studies.lab.memory_levels import expected_sums, pointer_chain
+from lowgemm.studies.measured_gpu import measured_gpu_path, read_gpu_record, write_gpu_record
 
 EXPERIMENT = find_experiment("memory-levels")
 

@@ -105,8 +105,8 @@ def _report(
 
 def _keep_record(report: LabReport, device: Gpu) -> None:
     """Leave the measured figures where the model looks for this GPU's."""
-    from lowgemm.report.gpu import measured_gpu_path, write_gpu_record
     from lowgemm.studies.lab import measured_record
+    from lowgemm.studies.measured_gpu import measured_gpu_path, write_gpu_record
 
     record = measured_record(report.result, device.attributes.as_record())
     write_gpu_record(record, measured_gpu_path(record.name))

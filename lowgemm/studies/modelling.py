@@ -24,6 +24,7 @@ from lowgemm.model import (
     occupancy_report,
 )
 from lowgemm.studies.inspection import inspect_build
+from lowgemm.studies.measured_gpu import measured_gpu_path, read_gpu_record
 
 __all__ = [
     "DEFAULT_GPU",
@@ -50,10 +51,15 @@ class ChosenGpu:
 def choose_gpu(name: str | None = None) -> ChosenGpu:
     """A GPU of the table by name; without a name the one here, else :data:`DEFAULT_GPU`.
 
+    The one here comes with the rates and latencies that ``lowgemm lab memory-levels`` measured on
+    it, where that was run.
+
     Raises
     ------
     UnknownGpuError
         The table has no GPU of that name.
+    MeasurementError
+        The file with the measured figures is damaged.
     """
     if name is not None:
         return ChosenGpu(gpu_record(name), "as asked for")
@@ -61,7 +67,11 @@ def choose_gpu(name: str | None = None) -> ChosenGpu:
 
     try:
         with Gpu() as gpu:
-            return ChosenGpu(gpu.attributes.as_record(), "the GPU here")
+            own = gpu.attributes.as_record()
+        kept = measured_gpu_path(own.name)
+        if kept.is_file():
+            return ChosenGpu(read_gpu_record(kept), "the GPU here, as measured")
+        return ChosenGpu(own, "the GPU here")
     except (DriverNotFoundError, NoGpuError):
         return ChosenGpu(gpu_record(DEFAULT_GPU), "the default: there is no GPU here")
 
