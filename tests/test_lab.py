@@ -180,6 +180,16 @@ def test_the_command_works_with_no_gpu() -> None:
 
 
 def test_the_command_lists_the_experiments() -> None:
-    """Each by its name."""
+    """Each by its name, as a table or as objects."""
     output = CliRunner().invoke(app, ["lab", "--list"]).output
     assert all(name in output for name in NAMES)
+    rows = json.loads(CliRunner().invoke(app, ["lab", "--list", "--json"]).output)
+    assert [row["name"] for row in rows] == NAMES
+    assert all(row["claim"] for row in rows)
+
+
+def test_writing_what_was_not_measured_is_an_error(tmp_path: Path) -> None:
+    """Without a run on a GPU there is no file, and the command says so."""
+    done = CliRunner().invoke(app, ["lab", "gemv", "--no-run", "--output", str(tmp_path / "x")])
+    assert isinstance(done.exception, MeasurementError)
+    assert not (tmp_path / "x").exists()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lowgemm.hardware import capability, gpu_record, occupancy
+from lowgemm.hardware.shared_memory import wavefronts
 from lowgemm.model import (
     Machine,
     arithmetic_intensity,
@@ -102,3 +103,13 @@ def test_warp_tiles() -> None:
     assert len({word % 32 for word in range(32)}) == 32
     words = [rows * 8 + columns * 8 for rows, columns in ((4, 8), (1, 32))]
     assert f"{words[0]} instead of {words[1]}" in text
+
+
+def test_the_swizzle() -> None:
+    """By three bits a column still conflicts four ways, by five it does not."""
+    assert "8 banks, four lanes each" in row("first, Q7", "address >> 3")
+    columns = [[row * 32 + k for row in range(32)] for k in range(32)]
+    for shift, ways in ((3, 4), (5, 1)):
+        for column in columns:
+            assert wavefronts([4 * (place ^ place >> shift) for place in column]) == ways
+    assert len({(place ^ place >> 3) % 32 for place in columns[0]}) == 8

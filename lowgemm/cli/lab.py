@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,16 +48,22 @@ def lab(
     as_json: Json = False,
 ) -> None:
     """Experiments: a claim, a prediction, and on a GPU the measurement."""
+    from lowgemm.errors import MeasurementError
     from lowgemm.report.lab import write_lab_report
     from lowgemm.studies.lab import EXPERIMENTS, find_experiment
-    from lowgemm.view.lab import experiments_view, lab_view
+    from lowgemm.view.lab import lab_view
 
     chosen = [find_experiment(name) for name in names] if names else list(EXPERIMENTS)
     if only_list:
-        show(experiments_view(chosen))
+        _list(chosen, as_json=as_json)
         return
     reports = []
     device = _device(run)
+    if output and device is None:
+        raise MeasurementError(
+            f"there is nothing measured to write to {output}: nothing runs on a GPU here",
+            "leave out --output, or run on a GPU",
+        )
     for experiment in chosen:
         report = _report(experiment, _record(gpu, device), device, seconds)
         reports.append(report)
@@ -72,6 +79,16 @@ def lab(
     rows = [row for report in reports for row in report.result.rows]
     if any(row.measurement and not row.measurement.correct for row in rows):
         raise typer.Exit(1)
+
+
+def _list(experiments: Sequence[Experiment], *, as_json: bool) -> None:
+    from lowgemm.view.lab import experiments_view
+
+    if as_json:
+        fields = ("name", "title", "claim", "quantity", "unit")
+        print_json([{field: getattr(item, field) for field in fields} for item in experiments])
+    else:
+        show(experiments_view(experiments))
 
 
 def _device(run: bool) -> Gpu | None:

@@ -80,7 +80,9 @@ def bottlenecks(subject: Subject) -> Answer:
 def _worst(counters: LadderCounters | None, rung: str) -> str:
     if counters is None:
         return _NONE
-    waits = ((reason, counters.stall(rung, reason)) for reason in _REASONS)
+    # A warp that is not selected could issue: that is no wait.
+    reasons = (reason for reason in _REASONS if reason != "not_selected")
+    waits = ((reason, counters.stall(rung, reason)) for reason in reasons)
     known = [(value, reason) for reason, value in waits if value is not None]
     value, reason = max(known, default=(0.0, _NONE))
     return f"{reason} {value:.2f}"
