@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from lowgemm.model import (
     level_needs,
     load_latency_cycles,
     more_bandwidth,
+    multicast_share,
     next_power_of_two,
     occupancy_report,
     pipeline,
@@ -47,7 +49,10 @@ A100 = Machine.from_gpu(gpu_record("a100"))
 ROUNDED = A100.with_dram_bytes_per_cycle(13.3)
 V100, H200, RTX5080 = (Machine.from_gpu(gpu_record(name)) for name in ("v100", "h200", "5080"))
 
-IMPOSSIBLE = [0, -1, float("nan"), float("inf"), True, "8"]
+IMPOSSIBLE = [
+    0, -1, float("nan"), float("inf"), True, "8", 5e-324, 1e-308, 1e-320, 1e308, 10**400,
+    pytest.param(10**5000, id="5000 digits"),
+]  # fmt: skip
 
 
 # ---- the second seed's numbers
@@ -365,6 +370,10 @@ def test_impossible_numbers_are_refused(wrong: float) -> None:
         lambda: replace(A100, sms=wrong),  # type: ignore[arg-type]
         lambda: bytes_in_flight(wrong, 1.0),
         lambda: compression(A100, wrong),
+        lambda: more_bandwidth(A100, wrong),
+        lambda: bytes_in_flight(1.0, wrong),
+        lambda: multicast_share(wrong, 8, 8),
+        lambda: gemv(A100, 8, 8, wrong),  # type: ignore[arg-type]
         lambda: sparsity(A100, wrong),
         lambda: next_power_of_two(wrong),
         lambda: estimate_registers(wrong, 8),  # type: ignore[arg-type]
@@ -373,6 +382,29 @@ def test_impossible_numbers_are_refused(wrong: float) -> None:
     ):
         with pytest.raises(ArgumentValueError):
             call()
+
+
+def test_the_extremes_that_are_accepted_have_answers() -> None:
+    """The largest size and the slowest memory give finite numbers."""
+    slow = A100.with_dram_bytes_per_cycle(1e-9)
+    assert math.isfinite(shared_tile_requirement(slow).amplification)
+    assert math.isfinite(gemv(slow, 2**40, 2**40, 2**40).time_us)
+    assert reuse_factors(slow).l1 > 0
+
+
+@pytest.mark.parametrize("wrong", ["x", float("nan"), -1, True])
+def test_barriers_are_counted(wrong: int) -> None:
+    """Named barriers are a whole number."""
+    with pytest.raises(ArgumentValueError, match="barriers"):
+        occupancy_report(capability(9, 0), threads=32, registers=32, barriers=wrong)
+
+
+@pytest.mark.parametrize("wrong", [[1], 1, [["1"]], [[float("nan")]], [[10**400]], [[True]], []])
+def test_the_loop_nest_takes_rows_of_numbers(wrong: Any) -> None:
+    """What is no matrix of finite numbers is an error, as A and as B."""
+    for a, b in ((wrong, [[1.0]]), ([[1.0]], wrong)):
+        with pytest.raises(ArgumentValueError):
+            walk_loop_nest(a, b, l1=1, l2=1)
 
 
 def test_an_unknown_dataflow_or_share_is_refused() -> None:

@@ -115,6 +115,14 @@ def test_machine_code_answers_for_other_chips(gpu: str) -> None:
         assert text(answer(number, subject.gpu, subject))
 
 
+def test_no_verdict_from_an_unknown_latency() -> None:
+    """Question 5 says hidden or not where DRAM's latency is known, and neither where it is not."""
+    unknown = text(answer(5, gpu_record("rtx 5080")))
+    assert "is not known" in unknown
+    assert "hidden" not in unknown
+    assert "hidden" in text(answer(5, gpu_record("a100")))
+
+
 @pytest.mark.parametrize("number", [0, 11, -1])
 def test_there_is_no_eleventh(number: int) -> None:
     """Another number is an error that says which there are."""

@@ -58,7 +58,16 @@ def test_an_unknown_order_is_refused(raster: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda i, r, c: (0, 0), lambda i, r, c: (i, i), lambda i, r, c: i]
+    "wrong",
+    [
+        lambda i, r, c: (0, 0),
+        lambda i, r, c: (i, i),
+        lambda i, r, c: i,
+        5,
+        None,
+        lambda i, r, c: (float("inf"), 0),
+        lambda i, r, c: (i / c, i % c),
+    ],
 )
 def test_a_function_that_is_no_order_is_refused(wrong: object) -> None:
     """Tiles twice, tiles outside and what is no tile are errors."""
@@ -144,6 +153,54 @@ def test_a_larger_l2_never_costs_bytes(
     assert large.compulsory_bytes <= large.dram_bytes <= small.dram_bytes <= small.unique_bytes
 
 
+@given(
+    st.sampled_from(NAMES),
+    *[st.integers(1, 24)] * 2, st.integers(1, 40), *[st.integers(1, 5)] * 2, st.integers(1, 9),
+    st.integers(1, 20000),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_l2_keeps_what_was_touched_since_if_it_fits(
+    raster: str, m: int, n: int, k: int, bm: int, bn: int, per_wave: int, l2: int
+) -> None:
+    """Bytes from DRAM equal the documented rule, panel by panel and wave by wave."""
+    report = rasterise(raster, m, n, k, bm, bn, blocks_per_wave=per_wave, l2_bytes=l2)
+    order = raster_order(raster, report.grid_rows, report.grid_columns)
+    waves = [order[first : first + per_wave] for first in range(0, len(order), per_wave)]
+    height = {row: min(bm, m - row * bm) for row, _ in order}
+    width = {column: min(bn, n - column * bn) for _, column in order}
+    size = {("A", row): 4 * k * h for row, h in height.items()}
+    size |= {("B", column): 4 * k * w for column, w in width.items()}
+    used = [{("A", row) for row, _ in wave} | {("B", c) for _, c in wave} for wave in waves]
+    written = [sum(4 * height[row] * width[c] for row, c in wave) for wave in waves]
+    dram = 0
+    for now, panels in enumerate(used):
+        for panel in panels:
+            last = max((v for v in range(now) if panel in used[v]), default=None)
+            since = set().union(*used[last:now]) if last is not None else set()
+            touched = sum(size[p] for p in since) + sum(written[last:now])
+            dram += size[panel] if last is None or touched > l2 else 0
+    assert report.dram_bytes == dram
+
+
+def test_what_fits_is_not_evicted_early() -> None:
+    """Panels that are used again count once: 4 x 4 blocks leave DRAM with the compulsory bytes."""
+    small = rasterise("row", 4, 4, 100, 1, 1, blocks_per_wave=1, l2_bytes=3000)
+    assert small.dram_bytes == small.compulsory_bytes == 3200
+    assert rasterise("row", 11, 27, 37, 5, 3, blocks_per_wave=1, l2_bytes=10000).dram_bytes == 5624
+
+
+def test_a_grid_that_takes_minutes_is_refused() -> None:
+    """What is accepted ends in seconds; the rest is an error that says what to take instead."""
+    side = 2048 * 128
+    with pytest.raises(ArgumentValueError, match="too long"):
+        rasterise("row", side, side, 64, 128, 128, blocks_per_wave=1)
+    with pytest.raises(ArgumentValueError, match="too long"):
+        best_rasters(side, side, 64, 128, 128, blocks_per_wave=132)
+    many = rasterise("row", 300, 300, 64, 1, 1, blocks_per_wave=1, l2_bytes=2**40)
+    assert len(many.waves) == 90000
+    assert many.dram_bytes == many.compulsory_bytes
+
+
 def test_an_endless_l2_leaves_each_matrix_once() -> None:
     """When all fits, DRAM delivers the compulsory bytes."""
     report = rasterise("row", 512, 512, 64, 32, 32, blocks_per_wave=7, l2_bytes=2**40)
@@ -170,6 +227,8 @@ def test_grouping_helps_beyond_l2_and_not_before() -> None:
 def test_a_cluster_is_a_larger_tile() -> None:
     """2 x 2 blocks of 32 reuse as one of 64: more than the 39 that an A100 needs."""
     assert cluster_reuse(32, 32, 2, 2) == 64
+    with pytest.raises(ArgumentValueError, match="at most 16"):
+        cluster_reuse(32, 32, 999, 999)
     needed = shared_tile_requirement(Machine.from_gpu(gpu_record("a100"))).amplification
     alone, shared = multicast_share(needed, 32, 32), multicast_share(needed, 32, 32, 2)
     assert (alone.enough, shared.enough) == (False, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,12 @@ from lowgemm.errors import ArgumentValueError
 from lowgemm.hardware import gpu_record
 from lowgemm.model import (
     ATTAINABLE_SHARE,
+    LoopCounts,
     Machine,
     ThreadWork,
     TileConfig,
     conflict_cycles_per_ffma,
+    counted_tflops,
     issue_report,
     judge_tile,
     load_wavefronts,
@@ -120,7 +123,10 @@ def test_a_configuration_survives_its_text() -> None:
         "", "128", "128x128/8x8", "128x128x8/8x8@128", "0x128x8/8x8", "128x128x8/0x8",
         "128x128x8/8x8@256,stages=0", "128x128x8/8x8@256,stages=-1", "128x128x8/8x8@256,colour=red",
         "128x128x8/8x8@256,vector=3", "128x128x8/8x8@256,copy=dma", "128x128x8/8x8@256,lanes=x",
-        "128x128x8/8x8@256,raster=spiral", "128x128x8/8x8@256,cluster=2", "-1x128x8/8x8",
+        "128x128x8/8x8@256,raster=spiral", "128x128x8/8x8@256,cluster=2",
+        "32x32x8/4x4,copy=tma,cluster=999x999", "32x32x8/4x4,copy=tma,cluster=17x1",
+        "128x128x8/8x8@256,cluster=2x1", "128x128x8/8x8@256,copy=cp.async,cluster=2x1",
+        "-1x128x8/8x8",
     ],
 )  # fmt: skip
 def test_an_impossible_configuration_is_refused(text: str) -> None:
@@ -163,6 +169,46 @@ def test_the_last_wave_costs() -> None:
     assert judge_tile(config, H200, 4225).wave_share < 0.9
 
 
+def test_padding_and_idle_sms_cost_memory_nothing() -> None:
+    """One row of C takes about as long as all padded multiply-adds; DRAM's share is its bytes'."""
+    config = TileConfig.parse("128x128x8/8x8,stages=2")
+    verdict = judge_tile(config, H200, 1, 16384, 16384)
+    milliseconds = 2 * 16384**2 / verdict.tflops / 1e9
+    padded = 2 * 128 * 16384**2 / (ATTAINABLE_SHARE * verdict.peak_tflops) / 1e9
+    assert padded < milliseconds < 1.5 * padded
+    shares = {level.level: level.share for level in verdict.levels}
+    assert shares["DRAM"] == pytest.approx(
+        H200.dram_bytes_per_cycle_per_sm * 128 / (verdict.dram_bytes / 16384**2) / 128**2
+    )
+    assert verdict.share_of_peak == verdict.binding.share == min(shares.values())
+    counts = LoopCounts(64, 4, 16, 3, 8)
+    assert 0.5 < counted_tflops(verdict, H200, counts) / verdict.tflops < 2
+
+
+def test_a_memory_bound_rate_is_that_of_its_bytes() -> None:
+    """Where DRAM binds, neither the last wave nor padding changes the rate."""
+    slow = H200.with_dram_bytes_per_cycle(0.1)
+    verdict = judge_tile(TileConfig.parse("64x64x8/4x4,stages=4"), slow, 100, 8200, 4096)
+    assert verdict.binding.level == "DRAM"
+    assert verdict.wave_share * verdict.full_tile_share < 0.8
+    seconds = verdict.dram_bytes / (0.1 * slow.sms * slow.clock_ghz * 1e9)
+    assert verdict.tflops == pytest.approx(2 * 100 * 8200 * 4096 / seconds / 1e12)
+
+
+def test_a_cluster_reuses_what_there_is() -> None:
+    """A 2 x 2 cluster halves what L2 is asked for; beyond the grid a larger one gains nothing."""
+
+    def l2(cluster: str, m: int) -> float:
+        text = f"128x128x8/8x8,stages=2,copy=tma,cluster={cluster}"
+        verdict = judge_tile(TileConfig.parse(text), H200, m)
+        output = 4 * m * 4096 / (m * 4096**2 / H200.ffma_lanes_per_sm)
+        return next(level.need for level in verdict.levels if level.level == "L2") - output
+
+    assert l2("2x2", 4096) == pytest.approx(l2("1x1", 4096) / 2)
+    assert l2("2x1", 128) == l2("16x1", 128) == l2("1x1", 128)
+    assert l2("16x1", 256) == l2("2x1", 256) < l2("1x1", 256)
+
+
 def test_what_the_compiler_used_replaces_the_estimates() -> None:
     """Registers and shared memory given decide the occupancy."""
     config = TileConfig.parse("128x128x8/8x8@256,stages=2")
@@ -176,7 +222,8 @@ def test_what_the_compiler_used_replaces_the_estimates() -> None:
         ("256x256x8/16x16@256", H200, "registers"),
         ("128x128x512/8x8@256", H200, "shared memory"),
         ("128x128x8/8x8@256,copy=cp.async", V100, "8.0"),
-        ("128x128x8/8x8@256,cluster=2x1", A100, "9.0"),
+        ("128x128x8/8x8@256,copy=tma,cluster=2x1", A100, "9.0"),
+        ("128x128x8/8x8@256,copy=tma,cluster=2x1", RTX5080, "no multicast"),
         ("64x64x8/1x1@4096", H200, "threads"),
     ],
 )
@@ -216,6 +263,21 @@ def test_the_search_offers_only_what_the_chip_has() -> None:
         search_tiles(V100, copies=("tma",))
     with pytest.raises(ArgumentValueError):
         search_tiles(H200, copies=())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"raster": 5}, {"vector": True}, {"vector": 4.0}, {"stages": 2**41}, {"walk": [1]}]
+)
+def test_a_configuration_of_wrong_types_is_refused(wrong: dict[str, Any]) -> None:
+    """Truth values, fractions and numbers for names are errors of lowgemm."""
+    with pytest.raises(ArgumentValueError):
+        TileConfig(128, 128, 8, 8, 8, 256, **wrong)
+
+
+def test_a_thread_tile_beyond_all_registers_is_not_walked() -> None:
+    """Conflicts of a million accumulators are an error at once."""
+    with pytest.raises(ArgumentValueError, match="registers"):
+        conflict_cycles_per_ffma(10**6, 10**6, "rows")
 
 
 def test_threads_must_make_the_tile() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from lowgemm.errors import ArgumentValueError
 from lowgemm.model.issue import ThreadWork
 from lowgemm.model.levels import FLOAT_BYTES
+from lowgemm.model.multicast import check_cluster
 from lowgemm.model.raster import parse_raster
 from lowgemm.model.values import count
 
@@ -32,13 +33,15 @@ class TileConfig:
     ``bm`` x ``bn`` x ``bk`` is the block tile, ``tm`` x ``tn`` the thread tile, ``stages`` the
     k-tiles under way or in use (1: load, wait, compute; 2: one loads while one is computed),
     ``vector`` the floats of a load, ``cluster_m`` x ``cluster_n`` the blocks whose loads are
-    multicast. ``lanes``, ``walk``, ``copy`` and ``store_conflict_ways`` are those of
+    multicast, which only the tensor memory accelerator does (``copy="tma"``). ``lanes``, ``walk``,
+    ``copy`` and ``store_conflict_ways`` are those of
     :class:`lowgemm.model.issue.ThreadWork`, ``raster`` a name of :mod:`lowgemm.model.raster`.
 
     Raises
     ------
     ArgumentValueError
-        Sizes below 1, threads that do not make the block tile, or an unknown order, walk or copy.
+        Sizes below 1, threads that do not make the block tile, an unknown order, walk or copy, or a
+        cluster that is too large or has no multicast.
 
     Examples
     --------
@@ -63,10 +66,16 @@ class TileConfig:
     store_conflict_ways: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("stages", "cluster_m", "cluster_n"):
-            count(name, getattr(self, name))
+        count("stages", self.stages)
+        check_cluster(self.cluster_m, self.cluster_n)
         parse_raster(self.raster)
         self.work()
+        if self.cluster_m * self.cluster_n > 1 and self.copy != "tma":
+            raise ArgumentValueError(
+                f"a cluster of {self.cluster_m} x {self.cluster_n} blocks with copy={self.copy}, "
+                "which cannot multicast",
+                "use copy=tma, or no cluster",
+            )
 
     @classmethod
     def parse(cls, text: str) -> TileConfig:
@@ -80,10 +89,10 @@ class TileConfig:
         ArgumentValueError
             The text is none, or the configuration impossible.
         """
-        match = _TILES.fullmatch("".join(text.lower().split()))
+        match = _TILES.fullmatch("".join(str(text).lower().split()))
         if match is None:
             raise ArgumentValueError(
-                f"{text[:80]!r} is no tile configuration",
+                f"{str(text)[:80]!r} is no tile configuration",
                 f"write 128x128x8/8x8@256, and behind it any of {_KEYS}, as in "
                 "128x256x16/8x16@256,stages=2,copy=cp.async",
             )

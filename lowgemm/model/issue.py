@@ -15,7 +15,7 @@ from lowgemm.errors import ArgumentValueError
 from lowgemm.hardware.register_banks import read_cycles
 from lowgemm.hardware.shared_memory import LOAD_EXTRA_CYCLES_PER_ROW
 from lowgemm.model.levels import FLOAT_BYTES, SHARED_BYTES_PER_CYCLE, Machine
-from lowgemm.model.values import ceil_div, count, positive
+from lowgemm.model.values import ceil_div, count, positive, positive_or_zero
 
 __all__ = [
     "ATTAINABLE_SHARE",
@@ -61,6 +61,8 @@ COPIES = ("ldg", "cp.async", "tma")
 # ---- register banks
 
 _STEPS = 8
+# Far more than a thread has registers for, and walked at once.
+_LARGEST_THREAD_TILE = 4096
 
 
 def conflict_cycles_per_ffma(tm: int, tn: int, walk: str) -> float:
@@ -79,13 +81,18 @@ def conflict_cycles_per_ffma(tm: int, tn: int, walk: str) -> float:
     Raises
     ------
     ArgumentValueError
-        A side below 1 or an unknown walk.
+        A side below 1, a thread tile far beyond the registers, or an unknown walk.
     """
     tm, tn = count("tm", tm), count("tn", tn)
-    if walk in _PTXAS:
-        return _PTXAS[walk]
     if walk not in WALKS:
         raise ArgumentValueError(f"{walk!r} is no walk", f"use one of {', '.join(WALKS)}")
+    if walk in _PTXAS:
+        return _PTXAS[walk]
+    if tm * tn > _LARGEST_THREAD_TILE:
+        raise ArgumentValueError(
+            f"walking a thread tile of {tm} x {tn} elements",
+            f"use at most {_LARGEST_THREAD_TILE}; a thread has no more than 255 registers",
+        )
     # Step after step, so that what one leaves to the banks meets the next.
     reads = [fresh for _ in range(_STEPS) for fresh in _fresh_operands(tm, tn, walk)]
     return read_cycles(reads) / len(reads) - 1
@@ -126,7 +133,7 @@ def load_wavefronts(vector: int, *, merged: bool) -> int:
     ArgumentValueError
         A width other than 1, 2 or 4.
     """
-    if vector not in (1, 2, 4):
+    if count("vector", vector) not in (1, 2, 4):
         raise ArgumentValueError(f"a load of {vector} floats", "use 1, 2 or 4 floats")
     return max(1, vector // 2) if merged else vector
 
@@ -162,7 +169,7 @@ class ThreadWork:
     def __post_init__(self) -> None:
         for name in ("bm", "bn", "bk", "tm", "tn", "threads", "store_conflict_ways"):
             count(name, getattr(self, name))
-        load_wavefronts(self.vector, merged=False)
+        load_wavefronts(count("vector", self.vector), merged=False)
         if self.threads * self.tm * self.tn != self.bm * self.bn:
             raise ArgumentValueError(
                 f"{self.threads} threads of {self.tm} x {self.tn} elements make "
@@ -286,8 +293,7 @@ class LoopCounts:
     def __post_init__(self) -> None:
         positive("ffma", self.ffma)
         for name in ("lds", "lds_rows", "other", "conflict_cycles"):
-            if getattr(self, name) != 0:
-                positive(name, getattr(self, name))
+            positive_or_zero(name, getattr(self, name))
 
 
 def counted_share(machine: Machine, counts: LoopCounts) -> float:

@@ -144,7 +144,7 @@ def pipeline(
 
 def _level(machine: Machine, name: str) -> Level:
     for level in machine.levels():
-        if level.name.lower() == name.lower():
+        if level.name.lower() == str(name).lower():
             return level
     raise ArgumentValueError(
         f"{machine.name} has no level {name!r}",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lowgemm.errors import ArgumentValueError
 from lowgemm.model.levels import FLOAT_BYTES, Machine
 from lowgemm.model.tiling import TileRequirement, reuse, tile_requirement
-from lowgemm.model.values import ceil_div, count, positive, share
+from lowgemm.model.values import ceil_div, count, positive, positive_or_zero, share
 
 __all__ = [
     "DATAFLOWS",
@@ -74,7 +74,7 @@ def sparsity(machine: Machine, density: float, metadata_bits: float = 0.0) -> Le
         A density that is no share, or negative metadata.
     """
     kept = share("density", density)
-    bits = 0.0 if metadata_bits == 0 else positive("metadata_bits", metadata_bits)
+    bits = positive_or_zero("metadata_bits", metadata_bits)
     value_bits = 8 * FLOAT_BYTES
     return _lever(machine, "sparsity", value_bits / (kept * (value_bits + bits)))
 

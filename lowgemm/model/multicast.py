@@ -13,15 +13,17 @@ from lowgemm.errors import ArgumentValueError
 from lowgemm.model.levels import FLOAT_BYTES, OPERANDS_PER_FMA, Machine
 from lowgemm.model.raster import Block, Raster, raster_order
 from lowgemm.model.tiling import reuse
-from lowgemm.model.values import ceil_div, count, positive, share
+from lowgemm.model.values import ceil_div, count, positive, several, share
 
 __all__ = [
+    "LARGEST_CLUSTER",
     "CooperationCycles",
     "MulticastShare",
     "RasterChoice",
     "RasterReport",
     "Wave",
     "best_rasters",
+    "check_cluster",
     "cluster_reuse",
     "cooperation_cycles",
     "multicast_share",
@@ -113,7 +115,7 @@ def rasterise(
     Raises
     ------
     ArgumentValueError
-        A size below 1, or an order that is none.
+        A size below 1, an order that is none, or a grid that takes too long to walk.
 
     Notes
     -----
@@ -132,6 +134,7 @@ def rasterise(
     capacity = 0.0
     if l2_bytes is not None:
         capacity = count("l2_bytes", l2_bytes) * share("usable_l2_share", usable_l2_share)
+    _check_walk(rows, columns, per_wave, orders=1)
     order = raster_order(raster, rows, columns)
     panels = _Panels(m, n, k, bm, bn)
     cache = _L2(capacity)
@@ -152,70 +155,101 @@ def rasterise(
     )
 
 
+# What a walk may come to, in blocks, where a wave costs as much as several: some seconds.
+_LONGEST_WALK = 5_000_000
+_BLOCKS_PER_WAVE = 8
+
+
+def _check_walk(rows: int, columns: int, per_wave: int, *, orders: int) -> None:
+    blocks = rows * columns
+    steps = orders * (blocks + _BLOCKS_PER_WAVE * ceil_div(blocks, per_wave))
+    if steps > _LONGEST_WALK:
+        raise ArgumentValueError(
+            f"walking a grid of {rows} x {columns} blocks in waves of {per_wave}, "
+            f"in {orders} orders, takes too long",
+            "take a smaller grid, larger waves or fewer orders",
+        )
+
+
 class _Panels:
     """The panels of A and B that tiles of C need, and their sizes."""
 
     def __init__(self, m: int, n: int, k: int, bm: int, bn: int) -> None:
-        self._m, self._n, self._k, self._bm, self._bn = m, n, k, bm, bn
-
-    def _height(self, row: int) -> int:
-        return min(self._bm, self._m - row * self._bm)
-
-    def _width(self, column: int) -> int:
-        return min(self._bn, self._n - column * self._bn)
+        self._heights = [min(bm, m - first) for first in range(0, m, bm)]
+        self._widths = [min(bn, n - first) for first in range(0, n, bn)]
+        self._slice_bytes = FLOAT_BYTES * k
 
     def wave(self, blocks: Sequence[Block], cache: _L2) -> Wave:
-        heights = [self._height(m) for m, _ in blocks]
-        widths = [self._width(n) for _, n in blocks]
-        slice_bytes = FLOAT_BYTES * self._k
-        sizes = {("A", m): self._height(m) * slice_bytes for m, _ in blocks}
+        heights, widths, slice_bytes = self._heights, self._widths, self._slice_bytes
+        # A panel's number: a row of tiles for A; for B a column, counted on behind the rows.
+        behind = len(heights)
+        sizes = {m: heights[m] * slice_bytes for m, _ in blocks}
         a_panels = len(sizes)
-        sizes |= {("B", n): self._width(n) * slice_bytes for _, n in blocks}
-        outputs = FLOAT_BYTES * sum(h * w for h, w in zip(heights, widths, strict=True))
+        sizes |= {behind + n: widths[n] * slice_bytes for _, n in blocks}
+        sides = sum(heights[m] + widths[n] for m, n in blocks)
+        outputs = FLOAT_BYTES * sum(heights[m] * widths[n] for m, n in blocks)
         return Wave(
             blocks=len(blocks),
             tile_rows=a_panels,
             tile_columns=len(sizes) - a_panels,
-            requested_bytes=(sum(heights) + sum(widths)) * slice_bytes,
+            requested_bytes=sides * slice_bytes,
             unique_bytes=sum(sizes.values()),
             kept_bytes=cache.pass_wave(sizes, outputs),
         )
 
 
-_Panel = tuple[str, int]
-
-
 class _L2:
-    """Panels by their last use, waves ago; LRU at the grain of a wave."""
+    """Panels by the wave of their last use; LRU at the grain of a wave.
+
+    What was touched from some wave on only grows, so the oldest wave from which on all fits only
+    moves forward, and a running sum follows it.
+    """
 
     def __init__(self, capacity: float) -> None:
         self._capacity = capacity
-        self._waves: list[tuple[set[_Panel], int]] = []  # newest last: panels, bytes of outputs
-        self._sizes: dict[_Panel, int] = {}
+        self._last: dict[int, int] = {}  # the wave of a panel's last use
+        self._held: list[int] = []  # of each wave: its outputs, and the panels last used in it
+        self._oldest = 0  # what was touched from this wave on fits,
+        self._total = 0  # and is so many bytes
 
-    def pass_wave(self, sizes: dict[_Panel, int], outputs: int) -> int:
+    def pass_wave(self, sizes: dict[int, int], outputs: int) -> int:
         """Bytes of a wave's panels that are there already; then remember the wave."""
-        kept = {panel for used, _ in self._waves for panel in used}
-        hit = sum(size for panel, size in sizes.items() if panel in kept)
-        for used, _ in self._waves:
-            used -= sizes.keys()
-        self._sizes |= sizes
-        self._waves.append((set(sizes), outputs))
-        self._forget()
+        last, now, hit = self._last, len(self._held), 0
+        for panel, size in sizes.items():
+            used = last.get(panel, -1)
+            if used >= self._oldest:
+                self._held[used] -= size
+                hit += size
+            last[panel] = now
+        touched = outputs + sum(sizes.values())
+        self._held.append(touched)
+        self._total += touched - hit
+        while self._total > self._capacity:
+            self._total -= self._held[self._oldest]
+            self._oldest += 1
         return hit
-
-    def _forget(self) -> None:
-        """Drop the oldest waves' panels until the rest fits."""
-        held = 0
-        for index in range(len(self._waves) - 1, -1, -1):
-            used, outputs = self._waves[index]
-            held += outputs + sum(self._sizes[panel] for panel in used)
-            if held > self._capacity:
-                del self._waves[: index + 1]
-                return
 
 
 # ---- clusters
+
+#: Blocks of the largest cluster. More than 8 need the kernel's consent ("non-portable cluster
+#: size", CUDA C++ Programming Guide).
+LARGEST_CLUSTER = 16
+
+
+def check_cluster(cluster_m: int, cluster_n: int) -> None:
+    """Refuse a cluster that no GPU has.
+
+    Raises
+    ------
+    ArgumentValueError
+        A side below 1, or more than :data:`LARGEST_CLUSTER` blocks.
+    """
+    if count("cluster_m", cluster_m) * count("cluster_n", cluster_n) > LARGEST_CLUSTER:
+        raise ArgumentValueError(
+            f"a cluster of {cluster_m} x {cluster_n} blocks",
+            f"use at most {LARGEST_CLUSTER} blocks, or 8 where every GPU with clusters must do",
+        )
 
 
 def cluster_reuse(bm: int, bn: int, cluster_m: int = 1, cluster_n: int = 1) -> float:
@@ -224,17 +258,15 @@ def cluster_reuse(bm: int, bn: int, cluster_m: int = 1, cluster_n: int = 1) -> f
     Raises
     ------
     ArgumentValueError
-        A size below 1.
+        A size below 1, or a cluster of more than :data:`LARGEST_CLUSTER` blocks.
 
     Examples
     --------
     >>> cluster_reuse(32, 32, 2, 2)
     64.0
     """
-    return reuse(
-        count("bm", bm) * count("cluster_m", cluster_m),
-        count("bn", bn) * count("cluster_n", cluster_n),
-    )
+    check_cluster(cluster_m, cluster_n)
+    return reuse(count("bm", bm) * cluster_m, count("bn", bn) * cluster_n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,10 +388,15 @@ def best_rasters(
     Raises
     ------
     ArgumentValueError
-        A size below 1, an unknown order, or no candidate.
+        A size below 1, an unknown order, no candidate, or a grid that takes too long to walk.
     """
-    if not candidates:
-        raise ArgumentValueError("no rasterisation to choose from", "name at least one")
+    candidates = several("candidates", candidates)
+    rows, columns = (
+        ceil_div(count(name, size), count(f"b{name}", tile))
+        for name, size, tile in (("m", m, bm), ("n", n, bn))
+    )
+    per_wave = count("blocks_per_wave", blocks_per_wave)
+    _check_walk(rows, columns, per_wave, orders=len(candidates))
     choices = []
     for raster in candidates:
         report = rasterise(

@@ -138,6 +138,7 @@ def occupancy_report(
     """
     threads, registers = count("threads", threads), count("registers", registers)
     shared_bytes = count("shared_bytes", shared_bytes, least=0)
+    barriers = count("barriers", barriers, least=0)
     kernel = {"threads": threads, "registers": registers, "shared_bytes": shared_bytes}
 
     def blocks(resource: str, value: int) -> int:

@@ -5,6 +5,7 @@ Second seed, section 5.2.3.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -98,6 +99,10 @@ def parse_raster(text: str) -> tuple[str, tuple[int, ...]]:
     >>> parse_raster("blocks:2x2")
     ('blocks', (2, 2))
     """
+    if not isinstance(text, str):
+        raise ArgumentValueError(
+            f"{text!r} is no rasterisation", f"use one of {', '.join(RASTER_NAMES)}"
+        )
     kind, _, rest = text.strip().lower().partition(":")
     numbers = rest.split("x") if rest else []
     wanted = {"grouped": 1, "blocks": 2}.get(kind, 0)
@@ -133,6 +138,11 @@ def raster_order(raster: str | Raster, rows: int, columns: int) -> tuple[Block, 
         )
     if isinstance(raster, str):
         return _named(*parse_raster(raster), rows, columns)
+    if not callable(raster):
+        raise ArgumentValueError(
+            f"{raster!r} is no rasterisation",
+            f"use one of {', '.join(RASTER_NAMES)}, or a function (index, rows, columns) -> tile",
+        )
     order = tuple(_as_block(raster(i, rows, columns)) for i in range(rows * columns))
     inside = all(0 <= m < rows and 0 <= n < columns for m, n in order)
     if not inside or len(set(order)) != len(order):
@@ -143,7 +153,7 @@ def raster_order(raster: str | Raster, rows: int, columns: int) -> tuple[Block, 
     return order
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=2)
 def _named(kind: str, numbers: tuple[int, ...], rows: int, columns: int) -> tuple[Block, ...]:
     if kind == "grouped":
         return tuple(_grouped(rows, columns, *numbers))
@@ -155,10 +165,11 @@ def _named(kind: str, numbers: tuple[int, ...], rows: int, columns: int) -> tupl
 def _as_block(value: Any) -> Block:
     try:
         m, n = value
-        return int(m), int(n)
+        return operator.index(m), operator.index(n)
     except (TypeError, ValueError):
         raise ArgumentValueError(
-            f"the function gave {value!r} for a tile", "return the tile's row and column"
+            f"the function gave {value!r} for a tile",
+            "return the tile's row and column, two whole numbers",
         ) from None
 
 
@@ -176,7 +187,9 @@ def closed_form_tiles(
         An unknown order, or blocks that the grid has not.
     """
     kind, numbers = parse_raster(raster)
-    if not 0 <= first < first + size <= rows * columns:
+    rows, columns = count("rows", rows), count("columns", columns)
+    first, size = count("first", first, least=0), count("size", size)
+    if first + size > rows * columns:
         raise ArgumentValueError(
             f"blocks {first} to {first + size - 1} of a grid of {rows} x {columns}",
             "name blocks of the grid",

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 
 from lowgemm.errors import ArgumentValueError
 from lowgemm.model.levels import FLOAT_BYTES, Machine
-from lowgemm.model.values import ceil_div, count, next_power_of_two, positive
+from lowgemm.model.values import LARGEST_RATE, ceil_div, count, next_power_of_two, positive
 
 __all__ = [
     "LoopNestCounts",
@@ -216,7 +217,7 @@ def walk_loop_nest(
     """
     l1, l2 = count("l1", l1), count("l2", l2)
     m, n, k = _walkable(a, b, l1 * l2)
-    ga, gb = _Level(a), _Level(b)
+    ga, gb = _Level(_numbers("a", a)), _Level(_numbers("b", b))
     c = [[0.0] * n for _ in range(m)]
     shared, registers, fma = [], [], 0
     side = l1 * l2
@@ -257,6 +258,12 @@ def _reads(levels: Iterable[_Level]) -> int:
 
 
 def _walkable(a: _Matrix, b: _Matrix, side: int) -> tuple[int, int, int]:
+    for name, matrix in (("a", a), ("b", b)):
+        rows = matrix if isinstance(matrix, list | tuple) else [None]
+        if not all(isinstance(row, list | tuple) for row in rows):
+            raise ArgumentValueError(
+                f"{name} is no list of rows", "give a list of lists of numbers"
+            )
     m, k = len(a), len(b)
     n = len(b[0]) if b else 0
     if not m * n * k or any(len(row) != k for row in a) or any(len(row) != n for row in b):
@@ -274,6 +281,21 @@ def _walkable(a: _Matrix, b: _Matrix, side: int) -> tuple[int, int, int]:
             f"stay below {_LONGEST_WALK} multiply-adds",
         )
     return m, n, k
+
+
+def _numbers(name: str, matrix: _Matrix) -> _Matrix:
+    for row in matrix:
+        for value in row:
+            if (
+                not isinstance(value, Real)
+                or isinstance(value, bool)
+                or not abs(value) <= LARGEST_RATE
+            ):
+                raise ArgumentValueError(
+                    f"{name} has an element that is no number to multiply",
+                    f"give numbers of a size up to {LARGEST_RATE:g}",
+                )
+    return matrix
 
 
 # ---- traffic of a whole problem

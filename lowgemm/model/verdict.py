@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from lowgemm.errors import ArgumentValueError
@@ -17,11 +18,11 @@ from lowgemm.model.issue import (
     issue_report,
 )
 from lowgemm.model.latency import Pipeline, pipeline
-from lowgemm.model.levels import Machine
-from lowgemm.model.multicast import RasterReport, cluster_reuse, rasterise
+from lowgemm.model.levels import FLOAT_BYTES, Machine
+from lowgemm.model.multicast import RasterReport, rasterise
 from lowgemm.model.occupancy import OccupancyReport, estimate_registers, occupancy_report
-from lowgemm.model.tiling import TileTraffic, reuse, tile_traffic
-from lowgemm.model.values import ceil_div, count
+from lowgemm.model.tiling import TileTraffic, tile_traffic
+from lowgemm.model.values import ceil_div, count, several
 
 __all__ = ["LevelVerdict", "Verdict", "counted_tflops", "judge_tile", "search_tiles"]
 
@@ -29,7 +30,11 @@ __all__ = ["LevelVerdict", "Verdict", "counted_tflops", "judge_tile", "search_ti
 @dataclass(frozen=True, slots=True)
 class LevelVerdict:
     """One level: what it supplies, what the configuration needs at full rate, and the share of the
-    FFMA peak that the two allow."""
+    FFMA peak that the two allow.
+
+    DRAM and L2 move what a problem's real work needs. The other levels work on whole tiles in whole
+    waves: their ``share`` has ``wave_share`` and ``full_tile_share`` of the verdict in it.
+    """
 
     level: str
     supply: float
@@ -45,8 +50,8 @@ class Verdict:
     ``levels`` are ordered, the binding one first. ``unknown_levels`` could not be judged, because a
     figure of the GPU is not known. ``registers`` are those given, else ``expected_registers`` of
     the configuration, at most what a thread can have; ``hand_registers`` is the seed's estimate.
-    ``share_of_peak`` is the binding level's share times ``wave_share`` (the last wave's idle SMs)
-    times ``full_tile_share`` (work on padding).
+    ``wave_share`` is what the last wave's idle SMs leave of the time, ``full_tile_share`` what
+    padding leaves of the work. ``share_of_peak`` is the binding level's share.
     """
 
     config: TileConfig
@@ -107,9 +112,10 @@ def judge_tile(
     Notes
     -----
     Levels overlap: the slowest decides. Loads of A and B come through L2 for every block (less what
-    a cluster multicasts); from DRAM comes what :func:`lowgemm.model.multicast.rasterise` says; C is
-    written once. A sub-partition works as fast with some of its warps as with all, so the last wave
-    costs what the fullest one computes.
+    a cluster multicasts, its blocks as one larger tile); from DRAM comes what
+    :func:`lowgemm.model.multicast.rasterise` says; C is written once. A sub-partition works as fast
+    with some of its warps as with all, so the last wave costs what the fullest one computes. Idle
+    SMs and padding cost the levels inside of the SMs time, but no bytes of DRAM and L2.
     """
     m, n, k = count("m", m), count("n", n), count("k", k)
     _check_supported(config, machine)
@@ -122,16 +128,21 @@ def judge_tile(
         occupancy.blocks_per_sm * machine.sms, machine.l2_bytes,
     )  # fmt: skip
     issue = issue_report(machine, config.work())
-    stages = _pipeline(config, machine, occupancy.blocks_per_sm, raster)
-    levels = [
+    wave_share = _wave_share(config, machine, traffic.blocks)
+    # What blocks have in common arrives at the multiple of DRAM's rate, and idle SMs take nothing.
+    stages = _pipeline(
+        config, machine, occupancy.blocks_per_sm, raster.dram_factor / wave_share, traffic, k
+    )
+    inside = [
         _issue_level(issue),
         _shared_level(machine, issue),
-        *_memory_levels(config, machine, traffic, raster, m * n * k),
         *([] if stages is None else [_latency_level(config, stages, occupancy.blocks_per_sm)]),
     ]
+    useful = wave_share * traffic.full_tile_share
+    levels = [replace(level, share=useful * level.share) for level in inside]
+    levels += _memory_levels(config, machine, traffic, raster, (m, n, k))
     levels.sort(key=lambda level: level.share)
-    wave_share = _wave_share(config, machine, traffic.blocks)
-    share = levels[0].share * wave_share * traffic.full_tile_share
+    share = levels[0].share
     return Verdict(
         config=config,
         machine=machine.name,
@@ -156,20 +167,24 @@ def judge_tile(
     )  # fmt: skip
 
 
-# What a compute capability must be at least.
+# What a compute capability must be at least; and from which on there is no multicast any more
+# (CUTLASS, "Blackwell SM120 GEMMs": clusters of 1 x 1 x 1 for want of multicast).
 _COPY_NEEDS = {"ldg": (0, 0), "cp.async": (8, 0), "tma": (9, 0)}
-_CLUSTER_NEEDS = (9, 0)
+_MULTICAST_ENDS = (12, 0)
 
 
 def _check_supported(config: TileConfig, machine: Machine) -> None:
     cc = machine.capability
     needed = _COPY_NEEDS[config.copy]
-    if (config.cluster_m, config.cluster_n) != (1, 1):
-        needed = max(needed, _CLUSTER_NEEDS)
     if (cc.major, cc.minor) < needed:
         raise ArgumentValueError(
-            f"{config} on {machine.name}: compute capability {cc} has no such copies or clusters",
+            f"{config} on {machine.name}: compute capability {cc} has no such copies",
             f"use copy=ldg and no cluster, or a GPU from {needed[0]}.{needed[1]} on",
+        )
+    if config.cluster_m * config.cluster_n > 1 and (cc.major, cc.minor) >= _MULTICAST_ENDS:
+        raise ArgumentValueError(
+            f"{config} on {machine.name}: compute capability {cc} has no multicast",
+            "use no cluster, or a GPU of 9.0 to 11.x",
         )
 
 
@@ -217,20 +232,28 @@ def _rasterised(
 
 
 def _pipeline(
-    config: TileConfig, machine: Machine, blocks: int, raster: RasterReport
+    config: TileConfig,
+    machine: Machine,
+    blocks: int,
+    dram_factor: float,
+    traffic: TileTraffic,
+    k: int,
 ) -> Pipeline | None:
     """None where the latency of DRAM is not known."""
     if machine.dram_latency_cycles is None:
         return None
-    # What blocks have in common arrives at the multiple of DRAM's rate, up to the rate of L2.
-    rate = raster.dram_factor * machine.dram_bytes_per_cycle_per_sm
+    # DRAM's multiple goes up to the rate of L2.
+    rate = dram_factor * machine.dram_bytes_per_cycle_per_sm
+    rate = min(rate, machine.l2_bytes_per_cycle_per_sm or rate)
+    # A tile at an edge loads only what is there.
+    whole = FLOAT_BYTES * traffic.blocks * (config.bm + config.bn) * k
     return pipeline(
         machine,
         config.bm,
         config.bn,
         config.bk,
         blocks_per_sm=blocks,
-        bytes_per_cycle=min(rate, machine.l2_bytes_per_cycle_per_sm or rate),
+        bytes_per_cycle=rate * whole / traffic.input_bytes,
     )
 
 
@@ -265,13 +288,16 @@ def _shared_level(machine: Machine, issue: IssueReport) -> LevelVerdict:
 
 
 def _memory_levels(
-    config: TileConfig, machine: Machine, traffic: TileTraffic, raster: RasterReport, fma: int
+    config: TileConfig,
+    machine: Machine,
+    traffic: TileTraffic,
+    raster: RasterReport,
+    size: tuple[int, int, int],
 ) -> list[LevelVerdict]:
     # Cycles of the whole GPU at full rate, times SMs: bytes over this are per cycle and SM.
-    sm_cycles = fma / machine.ffma_lanes_per_sm
-    cluster = cluster_reuse(config.bm, config.bn, config.cluster_m, config.cluster_n)
-    requested = traffic.input_bytes * reuse(config.bm, config.bn) / cluster
-    through_l2 = (requested + traffic.c_bytes) / sm_cycles
+    sm_cycles = math.prod(size) / machine.ffma_lanes_per_sm
+    cluster = tile_traffic(*size, config.bm * config.cluster_m, config.bn * config.cluster_n)
+    through_l2 = (cluster.input_bytes + traffic.c_bytes) / sm_cycles
     from_dram = (raster.dram_bytes + traffic.c_bytes) / sm_cycles
     unit = "bytes per cycle and SM"
     levels = [_level("DRAM", machine.dram_bytes_per_cycle_per_sm, from_dram, unit)]
@@ -308,8 +334,8 @@ def counted_tflops(verdict: Verdict, machine: Machine, counts: LoopCounts) -> fl
     :func:`lowgemm.model.issue.counted_share`.
     """
     others = min(level.share for level in verdict.levels if level.unit != _ISSUE_UNIT)
-    rest = verdict.wave_share * verdict.full_tile_share * verdict.peak_tflops
-    return min(others, counted_share(machine, counts)) * rest
+    useful = verdict.wave_share * verdict.full_tile_share
+    return min(others, useful * counted_share(machine, counts)) * verdict.peak_tflops
 
 
 # ---- search
@@ -380,8 +406,7 @@ def search_tiles(
 def _configurations(
     copies: Sequence[str], stages: Sequence[int], walk: str, lanes: str
 ) -> list[TileConfig]:
-    if not copies or not stages:
-        raise ArgumentValueError("no copies or no stages to choose from", "name at least one")
+    copies, stages = several("copies", copies), several("stages", stages)
     found = []
     for bm in _SIDES:
         for bn in _SIDES:

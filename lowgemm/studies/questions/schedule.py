@@ -23,8 +23,6 @@ def overlap(subject: Subject) -> Answer:
     loads, stores = _places(loop, "LDG"), _places(loop, "STS")
     cycles = _cycles_between(subject, name, loop, loads[0], stores[0])
     latency = subject.machine.dram_latency_cycles
-    known = f"{latency:g} cycles" if latency else "an unknown number of cycles"
-    kept = "hidden" if latency and cycles >= latency else "not hidden by one block alone"
     ffma = sum(i.name == "FFMA" for i in loop[loads[0] : stores[0]])
     return Answer(
         5,
@@ -37,12 +35,23 @@ def overlap(subject: Subject) -> Answer:
             "The loads of the next k-tile are issued at the beginning of a tile's multiply-adds; "
             "their values are stored to the other buffer at its end, and one barrier follows.",
             f"Between the first LDG and the first STS stand {ffma} FFMAs. With the warps that an "
-            f"SM holds, that is {cycles:,.0f} cycles of its sub-partitions; a load from DRAM takes "
-            f"{known} on {subject.machine.name}: {kept}.",
+            f"SM holds, that is {cycles:,.0f} cycles of its sub-partitions; "
+            f"{_hidden(cycles, latency, subject.machine.name)}.",
         ),
         (),
         _picture(loop),
     )
+
+
+def _hidden(cycles: float, latency: float | None, gpu: str) -> str:
+    """Whether that many cycles hide a load; nothing is said where its latency is not known."""
+    if latency is None:
+        return (
+            f"whether they hide a load from DRAM is not known, for nobody has published how long "
+            f"one takes on {gpu}"
+        )
+    kept = "hidden" if cycles >= latency else "not hidden by one block alone"
+    return f"a load from DRAM takes {latency:g} cycles on {gpu}: {kept}"
 
 
 def _places(loop: Sequence[Instruction], name: str) -> list[int]:
