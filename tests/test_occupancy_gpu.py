@@ -14,12 +14,6 @@ pytestmark = pytest.mark.gpu
 KIB = 1024
 
 
-@pytest.fixture(scope="module")
-def gpu() -> Gpu:
-    """The GPU at hand."""
-    return Gpu()
-
-
 @pytest.mark.parametrize("name", RUNG_NAMES)
 def test_occupancy_is_the_drivers(gpu: Gpu, name: str) -> None:
     """Every rung, over block sizes, whole warps and not, and shared memory up to the most."""

@@ -24,7 +24,7 @@ from lowgemm.analysis.ptx import (
 )
 from lowgemm.binary.instruction import SourceLine
 from lowgemm.binary.ptx_code import PtxFunction, PtxInstruction, ptx_flow, read_ptx
-from lowgemm.compiler import Build, compile_many
+from lowgemm.compiler import Build, compile_many, compile_source
 from lowgemm.errors import PtxError
 from lowgemm.gemm import Rung, compile_rung, rung
 from lowgemm.view.ptx import ptx_data, ptx_listing, ptx_markdown, ptx_view
@@ -130,8 +130,8 @@ def statements(text: str) -> int:
     bare = re.sub(r"//[^\n]*", "", text)
     bare = re.sub(r"^\s*\.(loc|file|section)\b[^\n]*", "", bare, flags=re.MULTILINE)
     bodies = bare[bare.index("{") :]
-    pieces = [re.split(r"[;{}]|:(?!:)", piece.strip())[-1] for piece in _pieces(bodies)]
-    return sum(bool(re.match(r"\s*(@!?%\w+\s+)?[a-z]", piece)) for piece in pieces)
+    pieces = [re.split(r"[;{}]|(?<!:):(?!:)", piece.strip())[-1] for piece in _pieces(bodies)]
+    return sum(bool(re.match(r"\s*(@!?%?\w+\s+)?[a-z]", piece)) for piece in pieces)
 
 
 def _pieces(text: str) -> list[str]:
@@ -180,6 +180,23 @@ def test_shared_memory_of_other_kernels_is_the_compilers(
         reports = {r.symbol: r for r in analyse_ptx_build(build)}
         for kernel in build.kernels:
             assert reports[kernel.name].shared_bytes == kernel.resources.shared_bytes, key
+
+
+@pytest.mark.parametrize(
+    ("declared", "size"),
+    [
+        ("__shared__ char a; __shared__ float4 b;", 32),
+        ("__shared__ float4 a; __shared__ char b;", 17),
+        ("__shared__ char a; extern __shared__ float4 b[];", 16),
+        ("__shared__ char a; __shared__ double b;", 16),
+    ],
+)
+def test_alignment_pads_shared_memory_as_the_compiler_does(declared: str, size: int) -> None:
+    """Variables begin at multiples of their alignment, and what the launch adds pads the end."""
+    uses = "((volatile char*)&a)[0] = 1; ((volatile char*)&b)[0] = 1; *o = *(char*)&a + *(char*)&b;"
+    made = compile_source(f"__global__ void k(char* o) {{ {declared} {uses} }}", arch="sm_90")
+    (report,) = analyse_ptx_build(made)
+    assert report.shared_bytes == size == made.kernels[0].resources.shared_bytes
 
 
 def test_device_functions_are_reported_behind_the_kernels(

@@ -40,6 +40,7 @@ _DECLARED = re.compile(
     r"([A-Za-z_$%][\w$%]*) ?(?:< ?(\d{1,9}) ?>)?((?: ?\[ ?(?:\d{1,12})? ?\])*)(?: ?=.*)?"
 )
 _DECLARATION = re.compile(r"\.(?:reg|shared)((?: ?\.[a-z]\w*(?: \d+(?= ))?)*) ?\.([a-z]\w*) (.*)")
+_ALIGN = re.compile(r"\.align\s+(\d{1,9})\b")
 _SIZE = re.compile(r"(?:[bsuf]|bf|tf)(8|16|32|64|128)(?:x([24]))?")
 _PARENTHESIS = re.compile(r"[()]")
 _ATTRIBUTE = re.compile(r"\.attribute\b")
@@ -102,6 +103,7 @@ class PtxShared:
 
     name: str
     size_bytes: int
+    align_bytes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +153,20 @@ class PtxModule:
         return tuple(found.values())
 
     def shared_bytes(self, name: str) -> int:
-        """Bytes of shared memory declared for a kernel, its functions' included."""
+        """Bytes of shared memory declared for a kernel, its functions' included.
+
+        Variables lie in the order of their declarations, each at a multiple of its alignment; what
+        the launch adds comes last, and its alignment pads what stands before.
+        """
         functions = self.reached(name)
         used = {reference for function in functions for reference in function.references}
-        inside = sum(variable.size_bytes for f in functions for variable in f.shared)
-        outside = sum(v.size_bytes for v in self.shared if v.name in used)
-        return inside + outside
+        inside = [variable for function in functions for variable in function.shared]
+        outside = [variable for variable in self.shared if variable.name in used]
+        variables = sorted([*outside, *inside], key=lambda variable: not variable.size_bytes)
+        end = 0
+        for variable in variables:
+            end = -(-end // variable.align_bytes) * variable.align_bytes + variable.size_bytes
+        return end
 
 
 def read_ptx(text: str) -> PtxModule:
@@ -519,7 +529,9 @@ def _shared(statement: str) -> Iterator[PtxShared]:
     for name, _, extents, size, type_name in _declared(statement):
         width = _SIZE.fullmatch(type_name)
         bits = int(width[1]) * int(width[2] or 1) if width else 0
-        yield PtxShared(name, bits // 8 * size * prod(extents))
+        align = _ALIGN.search(statement)
+        alignment = int(align[1]) if align else max(1, bits // 8 * size)
+        yield PtxShared(name, bits // 8 * size * prod(extents), max(1, alignment))
 
 
 def _declared(statement: str) -> Iterator[tuple[str, int, list[int], int, str]]:

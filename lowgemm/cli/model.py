@@ -76,6 +76,7 @@ def tile(
     """How large tiles must be, and what a given one gives."""
     from lowgemm.gemm import GemmProblem
     from lowgemm.model import (
+        largest_accumulator_tile,
         multicast_share,
         register_tile_requirement,
         reuse_factors,
@@ -98,6 +99,10 @@ def tile(
         "local_l1": factors.l1,
         "local_l2": factors.l2,
         "global_reuse": factors.shared_tile,
+        "largest_tile": (largest := largest_accumulator_tile(machine)),
+        "multicast_for_largest": multicast_share(
+            shared.amplification, largest, largest
+        ).multicast_needed,
     }
     given = None
     if block is not None:
@@ -110,7 +115,8 @@ def tile(
     if as_json:
         print_json(row)
     else:
-        show(tile_view(chosen, shared, registers, factors, given))
+        limit = (largest, row["multicast_for_largest"])
+        show(tile_view(chosen, shared, registers, factors, limit, given))
 
 
 @model.command()
@@ -128,7 +134,7 @@ def raster(
     as_json: Json = False,
 ) -> None:
     """What blocks that run together have in common, for an order and those beside it."""
-    from lowgemm.model import best_rasters, rasterise
+    from lowgemm.model import RASTER_CANDIDATES, best_rasters, rasterise
     from lowgemm.model.values import count
     from lowgemm.studies.modelling import choose_gpu
     from lowgemm.view.model import raster_view
@@ -142,7 +148,10 @@ def raster(
     )
     sizes = (count("--grid", rows) * bm, count("--grid", columns) * bn, k, bm, bn)
     report = rasterise(order, *sizes, blocks_per_wave=at_once, l2_bytes=machine.l2_bytes)
-    choices = best_rasters(*sizes, blocks_per_wave=at_once, l2_bytes=machine.l2_bytes)
+    orders = tuple(dict.fromkeys((order, *RASTER_CANDIDATES)))
+    choices = best_rasters(
+        *sizes, blocks_per_wave=at_once, l2_bytes=machine.l2_bytes, candidates=orders
+    )
     if not as_json:
         show(raster_view(chosen, order, report, choices))
         return

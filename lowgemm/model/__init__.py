@@ -50,6 +50,7 @@ from lowgemm.model.levers import (
     sparsity,
 )
 from lowgemm.model.multicast import (
+    RASTER_CANDIDATES,
     CooperationCycles,
     MulticastShare,
     RasterChoice,
@@ -75,6 +76,7 @@ from lowgemm.model.tiling import (
     ReuseFactors,
     TileRequirement,
     TileTraffic,
+    largest_accumulator_tile,
     register_tile_requirement,
     reuse,
     reuse_factors,
@@ -91,6 +93,7 @@ __all__ = [
     "ATTAINABLE_SHARE",
     "COPIES",
     "LANE_ORDERS",
+    "RASTER_CANDIDATES",
     "RASTER_NAMES",
     "WALKS",
     "CooperationCycles",
@@ -139,6 +142,7 @@ __all__ = [
     "in_flight",
     "issue_report",
     "judge_tile",
+    "largest_accumulator_tile",
     "level_needs",
     "load_latency_cycles",
     "load_wavefronts",

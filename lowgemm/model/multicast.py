@@ -17,6 +17,7 @@ from lowgemm.model.values import ceil_div, count, positive, several, share
 
 __all__ = [
     "LARGEST_CLUSTER",
+    "RASTER_CANDIDATES",
     "CooperationCycles",
     "MulticastShare",
     "RasterChoice",
@@ -361,7 +362,8 @@ class RasterChoice:
     dram_bytes: int
 
 
-_CANDIDATES = (
+#: The orders that are compared where none are named.
+RASTER_CANDIDATES = (
     "row", "column", "morton", "diagonal",
     *(f"grouped:{size}" for size in (2, 4, 8, 16, 32)),
     *(f"blocks:{size}x{size}" for size in (2, 4, 8)),
@@ -378,7 +380,7 @@ def best_rasters(
     blocks_per_wave: int,
     l2_bytes: int | None = None,
     usable_l2_share: float = 1.0,
-    candidates: Sequence[str] = _CANDIDATES,
+    candidates: Sequence[str] = RASTER_CANDIDATES,
 ) -> tuple[RasterChoice, ...]:
     """Orders by the bytes that DRAM must deliver, the fewest first; ties as ``candidates`` lists.
 

@@ -19,6 +19,7 @@ __all__ = [
     "ReuseFactors",
     "TileRequirement",
     "TileTraffic",
+    "largest_accumulator_tile",
     "register_tile_requirement",
     "reuse",
     "reuse_factors",
@@ -99,6 +100,16 @@ def shared_tile_requirement(machine: Machine) -> TileRequirement:
     """The tile in shared memory that hides DRAM: 39, so 64, on an A100 (section 5.1.1)."""
     need = machine.need_bytes_per_cycle_per_sm
     return tile_requirement(need, machine.dram_bytes_per_cycle_per_sm)
+
+
+def largest_accumulator_tile(machine: Machine) -> int:
+    """Side of the largest square tile, a power of two, whose sums an SM's registers can hold.
+
+    Half of the registers are left for everything else: 128 with the 64 Ki registers of every chip.
+    A block tile beyond it cannot be output-stationary (section 3), whatever DRAM would like.
+    """
+    side = math.isqrt(machine.capability.registers_per_sm // 2)
+    return 1 << side.bit_length() - 1
 
 
 def register_tile_requirement(machine: Machine) -> TileRequirement:

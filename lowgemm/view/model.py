@@ -127,10 +127,16 @@ def tile_view(
     shared: TileRequirement,
     registers: TileRequirement,
     factors: ReuseFactors,
+    limit: tuple[int, float],
     tile: tuple[str, TileTraffic, float] | None,
 ) -> RenderableType:
-    """How large the tiles must be, and what a given one gives."""
-    table = _table("tile in", "supply B/clk", "need B/clk", "amplification", "least side", "so")
+    """How large the tiles must be, what an SM can hold, and what a given one gives.
+
+    ``limit`` is the largest square tile that an SM holds, and the multicast factor it then needs.
+    """
+    table = _table(
+        "tile in", "supply B/clk", "need B/clk", "amplification", "least side", "power of 2"
+    )
     for name, item in (("shared memory", shared), ("registers", registers)):
         table.add_row(
             name,
@@ -146,6 +152,14 @@ def tile_view(
         f"{factors.shared_tile} in all"
     )
     parts: list[RenderableType] = [_heading(gpu), table, Text(local)]
+    largest, multicast = limit
+    if shared.next_power_of_two > largest:
+        parts.append(
+            Text(
+                f"a tile of {shared.next_power_of_two} has more sums than an SM's registers hold; "
+                f"with {largest} multicast must give {_number(multicast)}"
+            )
+        )
     if tile:
         name, traffic, missing = tile
         parts.append(
