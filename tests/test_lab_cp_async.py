@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab_mirror import measured, rows
+from lab_bench import CLOCK_MHZ, TIME_US, by_name, measured, rows
 
 from lowgemm.binary.sass import read_sass
 from lowgemm.hardware import Architecture, gpu_record
@@ -116,10 +116,12 @@ def test_measuring_accepts_right_results_and_no_others() -> None:
     """A product without its last k-tile, or a thread that read its own data, gets no figure."""
     names = [f"lab_cp_async<{way}, {compute}" for way in range(3) for compute in ("true", "false")]
     mirrors = (_product, _copies)
-    found = measured(CpAsync(), {n: mirrors["false" in n] for n in names})
+    found = measured(
+        CpAsync(), by_name({n: mirrors["false" in n] for n in names}), l2_bytes=1 << 18
+    )
     assert all(each.correct for each in found.values())
-    # 2 waves of 2 blocks an SM, K = 64: 32 k-tiles in 100 us at 1000 MHz.
-    assert found["load and store"].value == pytest.approx(100 * 1000 / 32)
+    # 2 waves of 2 blocks an SM, K = 64: 32 k-tiles in a launch.
+    assert found["load and store"].value == pytest.approx(TIME_US * CLOCK_MHZ / 32)
 
     def short(m: int, n: int, k: int, a: Floats, b: Floats, c: Floats, *, blocks: int) -> None:
         _product(m, n, k, a[:-8], b[:-8], c, blocks=blocks)
@@ -129,7 +131,9 @@ def test_measuring_accepts_right_results_and_no_others() -> None:
         c[: blocks * 256] = np.roll(c[: blocks * 256].reshape(blocks, 256), 32, axis=1).reshape(-1)
 
     mirrors = (short, own)
-    found = measured(CpAsync(), {n: mirrors["false" in n] for n in names})
+    found = measured(
+        CpAsync(), by_name({n: mirrors["false" in n] for n in names}), l2_bytes=1 << 18
+    )
     assert not any(each.correct or each.value for each in found.values())
 
 

@@ -58,6 +58,14 @@ def test_a_right_product_gives_cycles_per_k_step() -> None:
         assert measurement.value == TIME_US * CLOCK_MHZ / (400 * 8)
 
 
+def test_each_variant_is_turned_into_cycles_by_its_own_clock() -> None:
+    """A variant during which the GPU slowed down does not seem to take more cycles."""
+    found = measured(OuterProduct(), kernel, clocks_mhz={"inner": CLOCK_MHZ // 2})
+    whole = found["outer 8 x 8"].value
+    assert whole == TIME_US * CLOCK_MHZ / (400 * 8)
+    assert found["inner"].value == whole / 2
+
+
 def test_a_wrong_element_gives_no_figure() -> None:
     """One element off in the last block."""
     assert all_wrong(OuterProduct(), kernel)

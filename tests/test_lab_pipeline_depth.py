@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab_mirror import measured, rows
+from lab_bench import CLOCK_MHZ, TIME_US, Mirror, by_name, measured, rows
 
 from lowgemm.binary.sass import read_sass
 from lowgemm.hardware import Architecture, gpu_record
@@ -89,17 +89,18 @@ def _mirror(ffmas: int, *, skip: int = 0) -> Any:
 def test_measuring_accepts_right_results_and_no_others() -> None:
     """A kernel that misses one tile gets no figure."""
 
-    def mirrors(skip: int) -> dict[str, Any]:
-        return {
+    def mirrors(skip: int) -> Mirror:
+        kernels = {
             f"lab_pipeline_depth<{stages}, {ffmas}": _mirror(ffmas, skip=skip)
             for stages in (1, 2, 3, 4, 6, 8)
             for ffmas in (32, 256)
         }
+        return by_name(kernels)
 
     # 102400 bytes of L2 for two SMs: windows of 3 tiles, of 512 in all.
     found = measured(PipelineDepth(), mirrors(0), l2_bytes=102400)
     assert all(each.correct for each in found.values())
-    assert found["L2, 2 stages"].value == pytest.approx(100 * 1000 / 512)
+    assert found["L2, 2 stages"].value == pytest.approx(TIME_US * CLOCK_MHZ / 512)
     found = measured(PipelineDepth(), mirrors(1), l2_bytes=102400)
     assert not any(each.correct or each.value for each in found.values())
 

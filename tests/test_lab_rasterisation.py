@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab_mirror import measured, rows
+from lab_bench import TIME_US, by_name, measured, rows
 
 from lowgemm.analysis import SassReport
 from lowgemm.gemm import compile_rung, rung
@@ -117,9 +117,9 @@ def _loads(m: int, n: int, k: int, a: Floats, *rest: Any, blocks: int) -> None:
 def test_measuring_accepts_right_results_and_no_others() -> None:
     """Kernels that leave a tile out get no figure."""
     right = {"lab_rasterisation<": _product, "lab_rasterisation_loads<": _loads}
-    found = measured(Rasterisation(), right)
-    assert all(each.correct and each.value == 100.0 for each in found.values())
-    assert found["rows"].details["tflops"] == pytest.approx(2 * 2048**2 * 256 / 1e-4 / 1e12)
+    found = measured(Rasterisation(), by_name(right), l2_bytes=1 << 18)
+    assert all(each.correct and each.value == TIME_US for each in found.values())
+    assert found["rows"].details["tflops"] == pytest.approx(2 * 2048**2 * 256 / TIME_US / 1e6)
 
     def without_a_tile(*args: Any, blocks: int) -> None:
         _product(*args, blocks=blocks)
@@ -130,4 +130,5 @@ def test_measuring_accepts_right_results_and_no_others() -> None:
         args[-2].reshape(-1)[8 * 5 + 3] = np.nan
 
     wrong = {"lab_rasterisation<": without_a_tile, "lab_rasterisation_loads<": without_a_panel}
-    assert not any(each.correct or each.value for each in measured(Rasterisation(), wrong).values())
+    found = measured(Rasterisation(), by_name(wrong), l2_bytes=1 << 18)
+    assert not any(each.correct or each.value for each in found.values())

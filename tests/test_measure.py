@@ -8,7 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from lowgemm.errors import MeasurementError
-from lowgemm.measure import TimerSettings, Timing, differs, measure, relative_uncertainty, summarise
+from lowgemm.measure import (
+    TimerSettings,
+    Timing,
+    differs,
+    measure,
+    median_clock_mhz,
+    relative_uncertainty,
+    summarise,
+)
 from lowgemm.runtime import Event, Stream
 
 
@@ -153,6 +161,22 @@ def test_the_clock_is_read_while_samples_run() -> None:
     work = {"k": clock.work("k", lambda: 1000.0)}
     assert run(clock, work, read_clock_mhz=lambda: next(readings))["k"].clock_mhz == 1980
     assert run(clock, work, read_clock_mhz=lambda: None)["k"].clock_mhz is None
+
+
+def test_each_timing_has_the_clock_of_its_own_samples() -> None:
+    """A kernel that makes the GPU slow down does not lower the clock of the others."""
+    clock = Clock()
+    work = {name: clock.work(name, lambda: 1000.0) for name in ("light", "heavy")}
+    clocks_mhz = {"light": 1980, "heavy": 1500}
+    timings = run(clock, work, read_clock_mhz=lambda: clocks_mhz[clock.log[-1]])
+    assert {name: timing.clock_mhz for name, timing in timings.items()} == clocks_mhz
+
+
+def test_the_clock_of_several_is_their_median() -> None:
+    """What cannot be read does not count, and nothing read is no clock."""
+    assert median_clock_mhz([1500, None, 1980, 1900]) == 1900
+    assert median_clock_mhz([None]) is None
+    assert median_clock_mhz([]) is None
 
 
 def test_nothing_is_measured_without_candidates_or_time() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lowgemm.errors import UnmeasurableError
+from lowgemm.measure.statistics import median_clock_mhz
 from lowgemm.runtime import Event, Stream
 
 __all__ = ["PowerMeter", "PowerRun", "measure_power", "power_of"]
@@ -101,8 +102,8 @@ def measure_power(
             break
     last = ends[index % 2]
     last.synchronize()
-    clock_mhz = sorted(clocks)[len(clocks) // 2] if clocks else None
-    return PowerRun(done, last.elapsed_us(first) / done, _power(readings), clock_mhz)
+    power_w = _power(readings)
+    return PowerRun(done, last.elapsed_us(first) / done, power_w, median_clock_mhz(clocks))
 
 
 def power_of(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Timing", "differs", "relative_uncertainty", "summarise"]
+__all__ = ["Timing", "differs", "median_clock_mhz", "relative_uncertainty", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class Timing:
 
     ``cache`` is ``"hot"`` (back-to-back launches) or ``"cold"`` (the L2 overwritten before each).
     ``settled`` tells whether the noise estimate fell below the limit before the time was up.
-    ``clock_mhz`` is the median SM clock seen while the samples ran, None where it is not readable.
+    ``clock_mhz`` is the median SM clock seen while these samples ran, None where it is not
+    readable.
     """
 
     median_us: float
@@ -63,8 +64,14 @@ def summarise(
 ) -> Timing:
     """Turn the samples (microseconds per launch, at least two) into a :class:`Timing`."""
     q1, median, q3 = statistics.quantiles(samples_us, n=4, method="inclusive")
-    clock = round(statistics.median(clocks_mhz)) if clocks_mhz else None
+    clock = median_clock_mhz(clocks_mhz)
     return Timing(median, q1, q3, len(samples_us), launches_per_sample, cache, settled, clock)
+
+
+def median_clock_mhz(clocks_mhz: Iterable[int | None]) -> int | None:
+    """The median of the clocks that could be read; None where none could."""
+    known = [clock for clock in clocks_mhz if clock is not None]
+    return round(statistics.median(known)) if known else None
 
 
 def differs(one: Timing, other: Timing) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lowgemm.errors import MeasurementError
 from lowgemm.measure.statistics import Timing, relative_uncertainty, summarise
@@ -56,7 +56,8 @@ class TimerSettings:
 class _Candidate:
     launch: Callable[[], object]
     repeats: int
-    samples_us: list[float]
+    samples_us: list[float] = field(default_factory=list)
+    clocks_mhz: list[int] = field(default_factory=list)
 
 
 def measure(
@@ -82,7 +83,7 @@ def measure(
         Enqueues the overwriting of the L2 cache on ``stream``. Given, every sample is cold; else
         each sample is taken hot, behind an untimed launch of the same candidate.
     read_clock_mhz
-        Reads the SM clock; called while a sample runs.
+        Reads the SM clock; called while a sample runs, and kept for that sample's candidate.
 
     Returns
     -------
@@ -105,15 +106,14 @@ def measure(
     limits = settings or TimerSettings()
     start, stop = new_event(), new_event()
     prepared = {
-        name: _Candidate(launch, _warm_up(launch, stream, start, stop, limits, flush is None), [])
+        name: _Candidate(launch, _warm_up(launch, stream, start, stop, limits, flush is None))
         for name, launch in candidates.items()
     }
-    clocks: list[int] = []
     deadline = time.perf_counter() + limits.max_seconds
     settled = False
     for done in range(1, limits.max_samples + 1):
         for candidate in prepared.values():
-            _sample(candidate, stream, start, stop, flush, read_clock_mhz, clocks)
+            _sample(candidate, stream, start, stop, flush, read_clock_mhz)
         if done < limits.min_samples:
             continue
         settled = all(
@@ -127,7 +127,7 @@ def measure(
             launches_per_sample=c.repeats,
             cache="hot" if flush is None else "cold",
             settled=settled,
-            clocks_mhz=clocks,
+            clocks_mhz=c.clocks_mhz,
         )
         for name, c in prepared.items()
     }
@@ -163,7 +163,6 @@ def _sample(
     stop: Event,
     flush: Callable[[], object] | None,
     read_clock_mhz: Callable[[], int | None] | None,
-    clocks: list[int],
 ) -> None:
     if flush is None:
         candidate.launch()
@@ -174,7 +173,7 @@ def _sample(
         candidate.launch()
     stream.record(stop)
     if read_clock_mhz is not None and (clock := read_clock_mhz()) is not None:
-        clocks.append(clock)
+        candidate.clocks_mhz.append(clock)
     stop.synchronize()
     candidate.samples_us.append(_check_time(stop.elapsed_us(start)) / candidate.repeats)
 

@@ -26,7 +26,7 @@ from lowgemm.gemm import (
     rung,
 )
 from lowgemm.hardware import Architecture, Occupancy, capability, occupancy
-from lowgemm.measure import TimerSettings, Timing, measure
+from lowgemm.measure import TimerSettings, Timing, measure, median_clock_mhz
 from lowgemm.runtime import Array, PreparedLaunch
 from lowgemm.studies.peers import CublasSgemm, PeerIdentity
 
@@ -64,7 +64,8 @@ class PeerRun:
 class LadderRun:
     """What a GPU said of the rungs: by the rung's name, a check and, where right, a timing.
 
-    ``no_peer`` says why there is no peer, where there is none.
+    ``no_peer`` says why there is no peer, where there is none; ``clock_mhz`` is the median of the
+    SM clocks at which the rungs ran.
     """
 
     problem: GemmProblem
@@ -184,8 +185,8 @@ def run_ladder(
         identity = peer.identify(peer_call)
         peer_run = PeerRun(identity, checks.pop("cuBLAS"), timings.pop("cuBLAS", None))
         peer.close()
-    clocks = [t.clock_mhz for t in timings.values() if t.clock_mhz is not None]
-    return LadderRun(problem, checks, timings, peer_run, no_peer, clocks[0] if clocks else None)
+    clock_mhz = median_clock_mhz(timing.clock_mhz for timing in timings.values())
+    return LadderRun(problem, checks, timings, peer_run, no_peer, clock_mhz)
 
 
 def _peer(gpu: Gpu, stream: DeviceStream) -> tuple[CublasSgemm | None, str | None]:

@@ -126,7 +126,7 @@ class BankConflicts(Experiment):
         timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
         return {
             name: Measurement.timed(
-                timings[name].median_us * bench.clock_mhz / (_ROUNDS * per_sm[name]),
+                bench.cycles(timings[name]) / (_ROUNDS * per_sm[name]),
                 timings[name],
                 checked,
                 blocks_per_sm=per_sm[name],

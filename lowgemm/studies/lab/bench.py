@@ -9,7 +9,7 @@ from lowgemm.compiler import Build
 from lowgemm.device import Gpu
 from lowgemm.device.clock import SmClock
 from lowgemm.hardware import GpuRecord
-from lowgemm.measure import TimerSettings, Timing, measure
+from lowgemm.measure import TimerSettings, Timing, measure, median_clock_mhz
 from lowgemm.runtime import Array, Kernel
 from lowgemm.studies.lab.experiment import Variant
 
@@ -43,7 +43,7 @@ class Bench:
         self.stream = gpu.stream()
         self.settings = settings or TimerSettings()
         self.clock = SmClock(gpu)
-        #: The median SM clock while the last times were taken; the highest one before.
+        #: The median of the SM clocks of the launches timed last; the highest one before.
         self.clock_mhz = round(gpu.attributes.sm_clock_khz / 1000)
         self._variants = variants
         self._modules: dict[int, Any] = {}
@@ -73,9 +73,13 @@ class Bench:
             read_clock_mhz=self.clock.read_mhz,
             settings=self.settings,
         )
-        clocks = [timing.clock_mhz for timing in timings.values() if timing.clock_mhz]
-        self.clock_mhz = clocks[0] if clocks else self.clock_mhz
+        clock_mhz = median_clock_mhz(timing.clock_mhz for timing in timings.values())
+        self.clock_mhz = clock_mhz or self.clock_mhz
         return timings
+
+    def cycles(self, timing: Timing) -> float:
+        """SM cycles of a launch, by the clock at which it ran (or :attr:`clock_mhz`)."""
+        return timing.median_us * (timing.clock_mhz or self.clock_mhz)
 
     def _flush(self) -> None:
         """Overwrite as much memory as the L2 holds, on the stream."""

@@ -156,7 +156,7 @@ class Clusters(Experiment):
             if not correct[name]:
                 found_measurements[name] = Measurement.wrong(_CHECKED)
                 continue
-            cycles = timings[name].median_us * bench.clock_mhz / steps_per_sm
+            cycles = bench.cycles(timings[name]) / steps_per_sm
             found_measurements[name] = Measurement.timed(
                 cycles,
                 timings[name],

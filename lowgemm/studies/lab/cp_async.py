@@ -207,7 +207,7 @@ class _Run:
     def measurement(self, variant: str, timing: Timing) -> Measurement:
         """The cycles of a k-tile, and the rate that is usual for the variant."""
         us = timing.median_us
-        cycles = us * self.bench.clock_mhz / self.size.k_tiles_per_sm
+        cycles = self.bench.cycles(timing) / self.size.k_tiles_per_sm
         checked = self.checked(variant)
         if variant in _WAYS:
             return Measurement.timed(cycles, timing, checked, tflops=self.problem.flop / us / 1e6)

@@ -17,7 +17,7 @@ from lowgemm.gemm import (
     rung,
 )
 from lowgemm.hardware import Architecture, GpuRecord
-from lowgemm.measure import PowerMeter, PowerRun, measure_power, power_of
+from lowgemm.measure import PowerMeter, PowerRun, measure_power, median_clock_mhz, power_of
 from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
@@ -146,8 +146,8 @@ class Energy(Experiment):
         }
         if cublas:
             cublas.close()
-        clocks = [run.clock_mhz for run in runs.values() if run.clock_mhz]
-        bench.clock_mhz = min(clocks, default=bench.clock_mhz)
+        clock_mhz = median_clock_mhz(run.clock_mhz for run in runs.values())
+        bench.clock_mhz = clock_mhz or bench.clock_mhz
         peer = runs.pop("cuBLAS", None)
         checked = "every element of C against whole numbers; timed on random data"
         found = {name: Measurement.wrong(checked) for name in wrong if name != "cuBLAS"}

@@ -130,7 +130,8 @@ class LabResult:
     """One experiment on one GPU, or without one.
 
     ``gpu`` is the GPU that the predictions are for. ``unmeasured`` says why there are no
-    measurements, where there are none; ``clock_mhz`` is the SM clock seen while measuring.
+    measurements, where there are none; ``clock_mhz`` is the median of the SM clocks at which the
+    variants timed last ran.
     """
 
     experiment: str

@@ -174,8 +174,8 @@ class Gemv(Experiment):
             if "cuBLAS" in rates:
                 details["of_cublas"] = rates[name] / rates["cuBLAS"]
             if shape.uses_x:
-                cycles = bench.clock_mhz * 1e6 * bench.gpu.multiprocessors
-                details["fma_per_cycle_per_sm"] = rates[name] * 1e9 / _FLOAT / cycles
+                cycles = bench.cycles(timings[name]) * bench.gpu.multiprocessors
+                details["fma_per_cycle_per_sm"] = _ROWS * _COLUMNS / cycles
             found[name] = Measurement.timed(rates[name], timings[name], checked, **details)
         return found
 

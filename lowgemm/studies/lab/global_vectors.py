@@ -140,7 +140,7 @@ class GlobalVectors(Experiment):
         found = {name: Measurement.wrong(checked) for name in _STREAMS}
         for name, timing in bench.time(launches).items() if launches else ():
             rate = read[name] / timing.median_us / 1e3
-            per_cycle = read[name] / (timing.median_us * bench.clock_mhz)
+            per_cycle = read[name] / bench.cycles(timing)
             found[name] = Measurement.timed(
                 rate,
                 timing,

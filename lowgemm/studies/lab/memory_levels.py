@@ -364,6 +364,4 @@ def _rate(bench: Bench, stream: _Stream, timing: Timing) -> Measurement:
     per_sm = _BLOCKS_PER_SM * stream.rounds * _CHUNK_BYTES
     total = per_sm * bench.gpu.multiprocessors
     details: dict[str, Any] = {"gb_per_s": total / timing.median_us / 1e3}
-    return Measurement.timed(
-        per_sm / (timing.median_us * bench.clock_mhz), timing, _SUM_CHECK, **details
-    )
+    return Measurement.timed(per_sm / bench.cycles(timing), timing, _SUM_CHECK, **details)

@@ -106,7 +106,7 @@ class OuterProduct(Experiment):
         for name, timing in bench.time(launches).items() if launches else ():
             steps = _ROUNDS * _BK * per_sm[name]
             flop = 2 * _SIDE * _SIDE * steps * bench.gpu.multiprocessors
-            cycles = timing.median_us * bench.clock_mhz / steps
+            cycles = bench.cycles(timing) / steps
             tflops = flop / timing.median_us / 1e6
             found[name] = Measurement.timed(cycles, timing, checked, tflops=tflops)
         return found

@@ -118,7 +118,7 @@ class PipelineDepth(Experiment):
         copied = gpu.multiprocessors * sizes.tiles * _TILE_BYTES
         return {
             name: Measurement.timed(
-                timings[name].median_us * bench.clock_mhz / sizes.tiles,
+                bench.cycles(timings[name]) / sizes.tiles,
                 timings[name],
                 checked,
                 gb_per_s=copied / timings[name].median_us / 1e3,

@@ -249,7 +249,7 @@ class RegisterBanks(Experiment):
         flop = 2 * _ROUNDS * _FFMAS * _THREADS * blocks
         return {
             name: Measurement.timed(
-                per_partition / (timings[name].median_us * bench.clock_mhz),
+                per_partition / bench.cycles(timings[name]),
                 timings[name],
                 checked,
                 tflops=flop / timings[name].median_us / 1e6,

@@ -156,7 +156,7 @@ class SharedVectors(Experiment):
         for name, timing in bench.time(launches).items() if launches else ():
             pattern = _PATTERNS[name]
             loads = pattern.rounds(warps[name]) * _ROWS * warps[name]
-            cycles = timing.median_us * bench.clock_mhz / loads
+            cycles = bench.cycles(timing) / loads
             delivered = pattern.width_bytes * _LANES / cycles
             found[name] = Measurement.timed(cycles, timing, checked, bytes_per_cycle=delivered)
         return found

@@ -184,7 +184,7 @@ class WarpTile(Experiment):
         for name, timing in bench.time(launches).items() if launches else ():
             lanes = ARRANGEMENTS[name]
             steps = _ROUNDS[lanes.tm] * _BK * per_sm[name]
-            cycles = timing.median_us * bench.clock_mhz / steps
+            cycles = bench.cycles(timing) / steps
             flop = 2 * lanes.bm * _BN * steps * bench.gpu.multiprocessors
             found[name] = Measurement.timed(
                 cycles, timing, checked, tflops=flop / timing.median_us / 1e6
