@@ -11,8 +11,8 @@ from lowgemm.errors import ArgumentValueError, UnknownGpuError
 from lowgemm.hardware import (
     GPUS,
     GpuRecord,
+    figure,
     gpu_record,
-    nearest_with,
     record_from_attributes,
 )
 from lowgemm.hardware.gpus import DATA_SHEET, DEVICE, MICROBENCHMARK
@@ -118,12 +118,15 @@ def test_impossible_figures_are_refused(wrong: float) -> None:
 )
 def test_a_missing_figure_is_asked_of_the_nearest_gpu(name: str, field: str, other: str) -> None:
     """One of the same class, and of those the nearest compute capability."""
-    assert nearest_with(gpu_record(name), field).name == other
+    found = figure(gpu_record(name), field)
+    assert found.owner.name == other
+    assert found.value == getattr(gpu_record(other), field)
+    assert found.note == ("" if found.owner is gpu_record(name) else f" (that of the {other})")
 
 
 def test_no_gpu_answers_for_a_figure_that_there_is_not() -> None:
     """A name that is no figure, and one that nobody has published."""
     with pytest.raises(ArgumentValueError, match="no figure"):
-        nearest_with(gpu_record("h200"), "name")
+        figure(gpu_record("h200"), "name")
     with pytest.raises(ArgumentValueError, match="no GPU"):
-        nearest_with(gpu_record("h200"), "shared_latency_cycles")
+        figure(gpu_record("h200"), "shared_latency_cycles")

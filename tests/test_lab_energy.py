@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,10 +36,27 @@ def test_a_gemm_of_ex8_adds_up() -> None:
     assert work.instructions == pytest.approx(ffmas * 569 / 512)
     assert work.shared_bytes == pytest.approx(ffmas * 128 * (3 * 32 + 4 + 4 + 8) / 512)
     assert work.l2_bytes == 4 * (4096**3 / 64 + 4096**2)
-    assert work.time_s == pytest.approx(ffmas / 132 * (569 + 113) / 512 / 4 / 1.98e9)
+    # 113 cycles of bank conflicts; 32 loads write four registers each, 0.35 cycles a register.
+    slots = 569 + 113 + 32 * 4 * 0.35
+    assert work.time_s == pytest.approx(ffmas / 132 * slots / 512 / 4 / 1.98e9)
     parts = work.parts_j(EnergyModel.of(gpu))
     assert parts["static"] == pytest.approx(175 * work.time_s)
     assert parts["DRAM"] == pytest.approx(3.92 * 8 * 12 * 4096**2 / 1e12)
+
+
+def test_a_gemm_loses_no_cycles_where_an_ffma_takes_two() -> None:
+    """On 64 lanes conflicts and loads' registers hide behind the FFMAs, as in every experiment."""
+    work = _work(gpu_record("a100"), "ex8", EX8)
+    assert work.time_s == pytest.approx(4096**3 / 64 / 108 / 1.41e9)
+    pressed = replace(EX8, conflict_cycles=1000)
+    assert _work(gpu_record("a100"), "ex8", pressed).time_s == work.time_s
+
+
+def test_an_unknown_tdp_is_that_of_the_nearest_gpu() -> None:
+    """A GPU that the table does not have is given the figure of its class, and the reason says."""
+    unknown = replace(gpu_record("h200"), name="X", tdp_w=None)
+    assert EnergyModel.of(unknown) == EnergyModel.of(gpu_record("h200"))
+    assert "TDP (that of the H100 SXM)" in EXPERIMENT.predict(unknown, {"ex8": EX8})["ex8"].reason
 
 
 @pytest.mark.parametrize("name", ["a100", "h200", "b200", "rtx 5090"])

@@ -64,10 +64,12 @@ def test_the_predictions_for_an_h200() -> None:
 
 
 def test_an_unpublished_latency_is_no_obstacle() -> None:
-    """The RTX 5080's is not in the table."""
+    """The RTX 5080's is not in the table: the nearest GPU's stands in, and is named."""
     record: GpuRecord = gpu_record("rtx 5080")
     assert record.dram_latency_cycles is None
-    assert EXPERIMENT.predict(record, {})["row per block"].value == pytest.approx(0.92 * 960)
+    found = EXPERIMENT.predict(record, {})
+    assert found["row per block"].value == pytest.approx(0.92 * 960)
+    assert "936 cycles (that of the RTX 5090)" in found["row per warp"].reason
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])

@@ -10,6 +10,7 @@ import pytest
 from lab_bench import TIME_US, all_wrong, measured
 
 from lowgemm.hardware import gpu_record
+from lowgemm.hardware.memory_levels import latency
 from lowgemm.studies.lab import global_vectors, run_experiment
 from lowgemm.studies.lab.global_vectors import GlobalVectors
 
@@ -50,15 +51,23 @@ def test_bandwidth_is_bytes_under_way_over_latency_up_to_the_peak() -> None:
     four = found["4 LDG.32, DRAM, 8 warps"].value
     assert found["LDG.128, DRAM, 8 warps"].value == four == pytest.approx(1556.0, abs=0.2)
     assert found["LDG.32, DRAM"].value == pytest.approx(2048 * 4 / 688 * cycles)
-    assert found["LDG.128, DRAM"].value == found["4 LDG.128, DRAM, 8 warps"].value == 4800
+    widest = found["4 LDG.128, DRAM, 8 warps"].value
+    assert found["LDG.128, DRAM"].value == widest == pytest.approx(4800)
     assert found["LDG.32, L2"].value == pytest.approx(2048 * 4 / 243 * cycles)
-    assert found["LDG.128, L2"].value == 10200
+    assert found["LDG.128, L2"].value == pytest.approx(10200)
 
 
-def test_a_gpu_whose_l2_nobody_measured_has_the_port_as_limit() -> None:
-    """64 bytes a cycle and SM."""
-    found = GlobalVectors().predict(gpu_record("rtx 5080"), {})
-    assert found["LDG.128, L2"].value == pytest.approx(64 * 84 * 2.62)
+@pytest.mark.parametrize("name", ["rtx 5080", "rtx 3090"])
+def test_a_gpu_whose_latency_nobody_measured_gets_that_of_the_nearest(name: str) -> None:
+    """So few warps with narrow loads are predicted to be slow there as well."""
+    gpu = gpu_record(name)
+    found = GlobalVectors().predict(gpu, {})
+    wait = latency(gpu, "dram").value
+    narrow, wide = found["LDG.32, DRAM, 8 warps"], found["4 LDG.128, DRAM, 8 warps"]
+    assert narrow.value == pytest.approx(256 * 4 / wait * gpu.sms * gpu.clock_ghz)
+    assert wide.value == pytest.approx(gpu.dram_gb_per_s)
+    assert narrow.value < wide.value / 2
+    assert latency(gpu, "dram").note in narrow.reason
 
 
 @pytest.mark.parametrize("gpu", ["a100", "h200", "rtx 5080"])

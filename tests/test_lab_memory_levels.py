@@ -33,6 +33,7 @@ def test_the_figures_are_those_of_the_gpu() -> None:
     assert bandwidth(a100, "shared").value == 128
     assert bandwidth(gpu_record("h200"), "l2").value == pytest.approx(10200 / 132 / 1.98)
     assert [latency(a100, level).value for level in LEVELS] == [29, 33, 205, 552]
+    assert latency(a100, "dram").note == bandwidth(a100, "l2").note == ""
 
 
 def test_what_a_record_lacks_comes_from_the_others() -> None:
@@ -43,11 +44,62 @@ def test_what_a_record_lacks_comes_from_the_others() -> None:
         assert waits == sorted(waits), gpu.name
         assert rates == sorted(rates, reverse=True), gpu.name
         assert rates[2] <= L2_PORT_BYTES_PER_CYCLE
-    assert "middle" in latency(gpu_record("3090"), "l2").origin
     with pytest.raises(ArgumentValueError, match="l3"):
         latency(GPUS[0], "l3")
     with pytest.raises(ArgumentValueError, match="l3"):
         bandwidth(GPUS[0], "l3")
+
+
+def test_a_borrowed_figure_names_its_owner() -> None:
+    """It is the nearest GPU's, in that one's own cycles and SMs."""
+    waiting, rate = latency(gpu_record("3090"), "dram"), bandwidth(gpu_record("h100"), "l2")
+    assert (waiting.value, waiting.note) == (556, " (that of the A40)")
+    assert "556 cycles (that of the A40)" in waiting.origin
+    assert (rate.value, rate.note) == (
+        bandwidth(gpu_record("h200"), "l2").value,
+        " (that of the H200 SXM)",
+    )
+    assert latency(gpu_record("h200"), "shared").note == " (as on A100 and H100)"
+
+
+@pytest.mark.parametrize("name", ["v100", "3090", "h100", "b200", "rtx 5080"])
+def test_the_laboratory_has_one_value_for_a_figure_that_a_gpu_lacks(name: str) -> None:
+    """Every experiment that predicts from it names the same GPU's, or gives the value."""
+    gpu = gpu_record(name)
+    borrowed = {
+        "L2 rate": bandwidth(gpu, "l2").note,
+        "L2 latency": latency(gpu, "l2").note,
+        "DRAM latency": latency(gpu, "dram").note,
+    }
+    users = {
+        "L2 rate": {
+            "clusters": ["alone"],
+            "cp-async": ["load and store, copies alone"],
+            "global-vectors": ["LDG.128, L2"],
+            "pipeline-depth": ["L2, 2 stages"],
+            "rasterisation": ["rows"],
+            "shared-a-batch": ["separate launches"],
+            "memory-levels": ["L2 bandwidth"],
+        },
+        "L2 latency": {
+            "clusters": ["alone"],
+            "cp-async": ["load and store, copies alone"],
+            "global-vectors": ["LDG.128, L2"],
+            "pipeline-depth": ["L2, 2 stages"],
+            "memory-levels": ["L2 latency"],
+        },
+        "DRAM latency": {
+            "gemv": ["row per warp"],
+            "global-vectors": ["LDG.128, DRAM"],
+            "pipeline-depth": ["DRAM, 2 stages"],
+            "memory-levels": ["DRAM latency"],
+        },
+    }
+    for figure, experiments in users.items():
+        for experiment, variants in experiments.items():
+            found = find_experiment(experiment).predict(gpu, {})
+            for variant in variants:
+                assert borrowed[figure] in found[variant].reason, (figure, experiment)
 
 
 @pytest.mark.parametrize("gpu", ["a100", "h200", "rtx 5080"])

@@ -22,14 +22,14 @@ def test_the_prediction_for_an_h200() -> None:
     }
     transfer = 4096 / (4800 / 132 / 1.98)
     latency = 688 + transfer
-    computing = 4 * (32 + 3) + 32
+    computing = 4 * (32 + 3) + 29
     assert found["DRAM, 1 stage"] == pytest.approx(latency + computing)
     for stages in (2, 3, 4):
         assert found[f"DRAM, {stages} stages"] == pytest.approx(latency / (stages - 1))
     for stages in (6, 8):
         assert found[f"DRAM, {stages} stages"] == pytest.approx(transfer)
     assert found["L2, 2 stages"] == pytest.approx(243 + 4096 / (10200 / 132 / 1.98))
-    assert found["DRAM, long computation, 2 stages"] == 4 * (256 + 3) + 32
+    assert found["DRAM, long computation, 2 stages"] == 4 * (256 + 3) + 29
 
 
 @pytest.mark.parametrize("gpu", ["v100", "a100", "h200", "b200", "3090", "5080"])

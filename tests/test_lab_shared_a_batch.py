@@ -41,6 +41,13 @@ def test_each_way_is_bound_by_another_level_on_an_h200() -> None:
     assert found["separate launches"].value > 2 * found["one launch, the same tile"].value
 
 
+def test_l2_counts_on_every_gpu() -> None:
+    """Where nobody has published its rate the nearest GPU's stands in, and is named."""
+    found = EXPERIMENT.predict(gpu_record("h100"), {})["one launch, the same tile"]
+    assert found.reason.startswith("1 x L2; ")
+    assert "(that of the H200 SXM)" in found.reason
+
+
 @pytest.mark.parametrize("way", [SEPARATE, WIDE])
 def test_reading_the_tiles_has_no_conflict(way: _Way) -> None:
     """Rows permuted by xor: a lane's float4 of A and of B take as few wavefronts as can be."""

@@ -4,9 +4,10 @@ from lowgemm.hardware.architecture import Architecture
 from lowgemm.hardware.capability import CAPABILITIES, ComputeCapability, capability
 from lowgemm.hardware.gpus import (
     GPUS,
+    GpuFigure,
     GpuRecord,
+    figure,
     gpu_record,
-    nearest_with,
     record_from_attributes,
     record_with_measurements,
 )
@@ -17,11 +18,12 @@ __all__ = [
     "GPUS",
     "Architecture",
     "ComputeCapability",
+    "GpuFigure",
     "GpuRecord",
     "Occupancy",
     "capability",
+    "figure",
     "gpu_record",
-    "nearest_with",
     "occupancy",
     "record_from_attributes",
     "record_with_measurements",

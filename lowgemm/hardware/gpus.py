@@ -16,9 +16,10 @@ __all__ = [
     "GPUS",
     "MEASURED",
     "MICROBENCHMARK",
+    "GpuFigure",
     "GpuRecord",
+    "figure",
     "gpu_record",
-    "nearest_with",
     "record_from_attributes",
     "record_with_measurements",
 ]
@@ -209,8 +210,20 @@ def gpu_record(name: str) -> GpuRecord:
     return found
 
 
-def nearest_with(gpu: GpuRecord, field: str) -> GpuRecord:
-    """The GPU itself, or the one of the table to ask for a figure that nobody has published for it.
+@dataclass(frozen=True, slots=True)
+class GpuFigure:
+    """A figure, and the GPU whose it is.
+
+    ``note``, to stand behind the value, names that GPU where it is another one, and is empty else.
+    """
+
+    value: float
+    owner: GpuRecord
+    note: str = ""
+
+
+def figure(gpu: GpuRecord, field: str) -> GpuFigure:
+    """A GPU's own figure, or where nobody has published it that of the nearest GPU of the table.
 
     The SM of a chip for data centres holds 2048 threads, that of the others fewer, and the memory
     systems differ as much: one of the same class is preferred, then the nearest compute capability,
@@ -223,15 +236,18 @@ def nearest_with(gpu: GpuRecord, field: str) -> GpuRecord:
 
     Examples
     --------
-    >>> nearest_with(gpu_record("h100"), "l2_gb_per_s").name
-    'H200 SXM'
+    >>> figure(gpu_record("3090"), "dram_latency_cycles").value
+    556
+    >>> figure(gpu_record("3090"), "dram_latency_cycles").note
+    ' (that of the A40)'
     """
     if gpu.source(field) is not None:
-        return gpu
+        return GpuFigure(getattr(gpu, field), gpu)
     known = [record for record in GPUS if getattr(record, field) is not None]
     if not known:
         raise ArgumentValueError(f"no GPU of the table has {field}", "measure it")
-    return min(known, key=lambda record: _distance(gpu, record))
+    owner = min(known, key=lambda record: _distance(gpu, record))
+    return GpuFigure(getattr(owner, field), owner, f" (that of the {owner.name})")
 
 
 def _distance(one: GpuRecord, other: GpuRecord) -> tuple[bool, int]:

@@ -1,15 +1,16 @@
 """What the levels of memory give an SM: bytes per cycle and cycles of latency.
 
-A GPU's own figures come first; what its record does not tell is the middle of the table's.
+The one place to ask for such a figure: a GPU's own comes first, and where its record has none that
+of the nearest GPU stands in, with a note that says so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median
 
 from lowgemm.errors import ArgumentValueError
-from lowgemm.hardware.gpus import GPUS, GpuRecord
+from lowgemm.hardware.dram import bytes_per_cycle_per_sm
+from lowgemm.hardware.gpus import GpuRecord, figure
 
 __all__ = [
     "L2_PORT_BYTES_PER_CYCLE",
@@ -34,10 +35,15 @@ _SHARED_LATENCY = 29.0
 
 @dataclass(frozen=True, slots=True)
 class LevelFigure:
-    """A figure, in cycles or bytes per cycle and SM, and in words where it comes from."""
+    """A figure, in cycles or bytes per cycle and SM.
+
+    ``origin`` says in words where it comes from. ``note``, to stand behind the value, says whose it
+    is where the GPU has none of its own, and is empty else.
+    """
 
     value: float
     origin: str
+    note: str = ""
 
 
 def latency(gpu: GpuRecord, level: str) -> LevelFigure:
@@ -47,36 +53,47 @@ def latency(gpu: GpuRecord, level: str) -> LevelFigure:
     ------
     ArgumentValueError
         There is no such level; see :data:`LEVELS`.
+
+    Examples
+    --------
+    >>> from lowgemm.hardware import gpu_record
+    >>> latency(gpu_record("3090"), "dram").origin
+    '556 cycles (that of the A40), public microbenchmark'
     """
     field = f"{_checked(level)}_latency_cycles"
-    own = getattr(gpu, field)
-    if own is not None:
-        return LevelFigure(own, f"{own:.0f} cycles, {gpu.source(field)}")
-    known = [value for value in (getattr(other, field) for other in GPUS) if value is not None]
-    if not known:
-        return LevelFigure(_SHARED_LATENCY, f"{_SHARED_LATENCY:.0f} cycles, as on A100 and H100")
-    middle = float(median(known))
-    return LevelFigure(middle, f"{middle:.0f} cycles, the middle of the GPUs that are known")
+    if level == "shared" and gpu.shared_latency_cycles is None:
+        told = "as on A100 and H100"
+        return LevelFigure(_SHARED_LATENCY, f"{_SHARED_LATENCY:.0f} cycles, {told}", f" ({told})")
+    found = figure(gpu, field)
+    source = found.owner.source(field)
+    return LevelFigure(found.value, f"{found.value:.0f} cycles{found.note}, {source}", found.note)
 
 
 def bandwidth(gpu: GpuRecord, level: str) -> LevelFigure:
     """Bytes per cycle that each SM gets while all of them read.
 
+    Another GPU's figure is taken in its own cycles and SMs, so that their number does not matter.
+
     Raises
     ------
     ArgumentValueError
         There is no such level; see :data:`LEVELS`.
+
+    Examples
+    --------
+    >>> from lowgemm.hardware import gpu_record
+    >>> bandwidth(gpu_record("h100"), "l2").note
+    ' (that of the H200 SXM)'
     """
     if _checked(level) in ("shared", "l1"):
         return LevelFigure(float(SM_BYTES_PER_CYCLE), "32 banks of 4 bytes")
-    if level == "dram":
-        share = _share(gpu, gpu.dram_gb_per_s)
-        return LevelFigure(share, f"{gpu.dram_gb_per_s:,.0f} GB/s over {gpu.sms} SMs")
-    if gpu.l2_gb_per_s is not None:
-        share = min(L2_PORT_BYTES_PER_CYCLE, _share(gpu, gpu.l2_gb_per_s))
-        return LevelFigure(share, f"{gpu.l2_gb_per_s:,.0f} GB/s over {gpu.sms} SMs")
-    shares = [_share(other, other.l2_gb_per_s) for other in GPUS if other.l2_gb_per_s is not None]
-    return LevelFigure(float(median(shares)), "the middle of the GPUs that are known")
+    field = f"{level}_gb_per_s"
+    found = figure(gpu, field)
+    sms, clock_ghz = found.owner.sms, found.owner.clock_ghz
+    share = bytes_per_cycle_per_sm(found.value, sms, clock_ghz)
+    if level == "l2":
+        share = min(L2_PORT_BYTES_PER_CYCLE, share)
+    return LevelFigure(share, f"{found.value:,.0f} GB/s over {sms} SMs{found.note}", found.note)
 
 
 def _checked(level: str) -> str:
@@ -85,8 +102,3 @@ def _checked(level: str) -> str:
             f"{level!r} is no level of memory", f"the levels are {', '.join(LEVELS)}"
         )
     return level
-
-
-def _share(gpu: GpuRecord, gb_per_s: float) -> float:
-    """Bytes per cycle and SM."""
-    return gb_per_s / (gpu.sms * gpu.clock_ghz)

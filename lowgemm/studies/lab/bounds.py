@@ -8,7 +8,7 @@ from lowgemm.hardware import GpuRecord
 from lowgemm.hardware.shared_memory import LOAD_EXTRA_CYCLES_PER_ROW
 from lowgemm.studies.lab.experiment import MachineCode, Prediction
 
-__all__ = ["ffma_cycles", "issue_cycles", "lost_cycles", "slowest"]
+__all__ = ["ffma_cycles", "issue_cycles", "issue_cycles_per_ffma", "lost_cycles", "slowest"]
 
 #: Registers that a load from shared memory writes.
 _ROWS = {"LDS.32": 1, "LDS.64": 2, "LDS.128": 4}
@@ -40,6 +40,21 @@ def issue_cycles(
     capability = gpu.capability
     slots = code.instructions + lost_cycles(gpu, code) if code else instructions
     return slots * warps / capability.partitions_per_sm
+
+
+def issue_cycles_per_ffma(gpu: GpuRecord, code: MachineCode | None) -> float:
+    """Cycles of a sub-partition that an FFMA of the hot loop takes, with its share of the rest.
+
+    A sub-partition issues one instruction a cycle, less what :func:`lost_cycles` says. On chips
+    with 64 FFMA lanes per SM an FFMA occupies its pipe for two cycles, and the rest goes in
+    between. Without machine code only the pipe counts.
+    """
+    cc = gpu.capability
+    pipe = cc.threads_per_warp * cc.partitions_per_sm / cc.ffma_lanes_per_sm
+    ffmas = code.mix.get("FFMA", 0) if code else 0
+    if code is None or not ffmas:
+        return pipe
+    return max(pipe, (code.instructions + lost_cycles(gpu, code)) / ffmas)
 
 
 def lost_cycles(gpu: GpuRecord, code: MachineCode) -> float:

@@ -168,22 +168,21 @@ class Clusters(Experiment):
 
 
 def _predicted(gpu: GpuRecord, shape: _Shape) -> Prediction:
-    rate = bandwidth(gpu, "l2").value
+    rate, wait = bandwidth(gpu, "l2"), latency(gpu, "l2")
     cc = gpu.capability
     blocks = cc.shared_bytes_per_sm // (_SHARED_BYTES + cc.shared_bytes_reserved_per_block)
     read_bytes = 2 * _TILE_BYTES // _PARTS
     bounds = {
-        f"{shape.requested_bytes >> 10} KiB asked of L2 at {rate:.1f} bytes a cycle": (
-            shape.requested_bytes / rate
-        ),
+        f"{shape.requested_bytes >> 10} KiB asked of L2 at {rate.value:.1f} bytes a cycle"
+        f"{rate.note}": (shape.requested_bytes / rate.value),
         f"32 KiB through the SM's port at {L2_PORT_BYTES_PER_CYCLE}": (
             2 * _TILE_BYTES / L2_PORT_BYTES_PER_CYCLE
         ),
         f"written and read in shared memory at {SM_BYTES_PER_CYCLE}": (
             (2 * _TILE_BYTES + read_bytes) / SM_BYTES_PER_CYCLE
         ),
-        f"latency over {blocks * _STAGES} steps under way": (
-            latency(gpu, "l2").value / (blocks * _STAGES)
+        f"latency{wait.note} over {blocks * _STAGES} steps under way": (
+            wait.value / (blocks * _STAGES)
         ),
     }
     told = "; ".join(f"{what}: {cycles:.0f}" for what, cycles in bounds.items())

@@ -12,19 +12,16 @@ from numpy.typing import NDArray
 
 from lowgemm.gemm import GemmProblem, Reference, exact_operands, poisoned
 from lowgemm.hardware import Architecture, GpuRecord, shared_bytes_for
+from lowgemm.hardware.memory_levels import bandwidth, latency
 from lowgemm.hardware.shared_memory import wavefronts
 from lowgemm.studies.lab.bench import Bench
+from lowgemm.studies.lab.bounds import issue_cycles_per_ffma
 from lowgemm.studies.lab.experiment import (
     Experiment,
     MachineCode,
     Measurement,
     Prediction,
     Variant,
-)
-from lowgemm.studies.lab.rates import (
-    issue_cycles_per_ffma,
-    l2_bytes_per_cycle,
-    latency_cycles,
 )
 
 if TYPE_CHECKING:
@@ -139,12 +136,12 @@ class CpAsync(Experiment):
 
 def _copy_cycles(gpu: GpuRecord) -> tuple[float, str]:
     """A k-tile from L2: by bandwidth, or by latency with one tile a block under way."""
-    rate, latency = l2_bytes_per_cycle(gpu), latency_cycles(gpu, "l2")
+    rate, static = bandwidth(gpu, "l2"), latency(gpu, "l2")
     transfer = _K_TILE_BYTES / rate.value
-    waiting = (latency.value + transfer) / _BLOCKS_PER_SM
+    waiting = (static.value + transfer) / _BLOCKS_PER_SM
     reason = (
         f"{_K_TILE_BYTES} bytes at {rate.value:.1f} a cycle{rate.note} take {transfer:,.0f} "
-        f"cycles; {_BLOCKS_PER_SM} blocks wait {latency.value:,.0f}{latency.note} and the "
+        f"cycles; {_BLOCKS_PER_SM} blocks wait {static.value:,.0f}{static.note} and the "
         f"transfer for one tile each, {waiting:,.0f} cycles a tile"
     )
     return max(transfer, waiting), reason

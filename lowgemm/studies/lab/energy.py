@@ -16,10 +16,11 @@ from lowgemm.gemm import (
     random_operands,
     rung,
 )
-from lowgemm.hardware import Architecture, GpuRecord
+from lowgemm.hardware import Architecture, GpuRecord, figure
 from lowgemm.measure import PowerMeter, PowerRun, measure_power, median_clock_mhz, power_of
 from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
+from lowgemm.studies.lab.bounds import lost_cycles
 from lowgemm.studies.lab.experiment import (
     Experiment,
     MachineCode,
@@ -48,7 +49,6 @@ _DRAM_PJ_PER_BYTE = 3.92 * 8
 # Assumed: leakage, clocks and idle memory take a quarter of the TDP, and SMs that issue an
 # instruction in every slot the rest. (SGEMM, near that, draws 610 to 680 of an H200's 700 W.)
 _STATIC_SHARE = 0.25
-_TDP_WHERE_UNKNOWN_W = 400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class EnergyModel:
         Every instruction of a warp takes as much as any other: fetching it and its operands
         outweighs the arithmetic.
         """
-        tdp_w = gpu.tdp_w or _TDP_WHERE_UNKNOWN_W
+        tdp_w = figure(gpu, "tdp_w").value
         slots_per_ns = gpu.sms * gpu.capability.partitions_per_sm * gpu.clock_ghz
         return cls(_STATIC_SHARE * tdp_w, (1 - _STATIC_SHARE) * tdp_w / slots_per_ns)
 
@@ -122,6 +122,8 @@ class Energy(Experiment):
     def predict(self, gpu: GpuRecord, codes: Mapping[str, MachineCode]) -> Mapping[str, Prediction]:
         """Static power times time, and so much for each instruction and byte."""
         model = EnergyModel.of(gpu)
+        note = figure(gpu, "tdp_w").note
+        of_tdp = f"; by the TDP{note}" if note else ""
         found = {}
         for name, code in codes.items():
             work = _work(gpu, name, code)
@@ -129,7 +131,7 @@ class Energy(Experiment):
             total = sum(parts.values())
             shares = ", ".join(f"{part} {joules:.2f}" for part, joules in parts.items())
             reason = f"J: {shares}; {total / work.time_s:.0f} W over {work.time_s * 1e3:.2f} ms"
-            found[name] = Prediction(total, reason)
+            found[name] = Prediction(total, reason + of_tdp)
         return found
 
     def measure(self, bench: Bench) -> Mapping[str, Measurement]:
@@ -181,7 +183,7 @@ def _work(gpu: GpuRecord, name: str, code: MachineCode) -> _Work:
         _LDS128_WAVEFRONTS[name] * code.mix["LDS.128"]
         + sum(each * code.mix.get(what, 0) for what, each in _OTHER_WAVEFRONTS.items())
     )
-    slots = per_ffma * (code.instructions + (code.conflict_cycles or 0))
+    slots = per_ffma * (code.instructions + lost_cycles(gpu, code))
     cc = gpu.capability
     cycles = max(slots / cc.partitions_per_sm, 32 / cc.ffma_lanes_per_sm, wavefronts)
     return _Work(

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from lowgemm.errors import ToolNotFoundError
 from lowgemm.hardware import Architecture, GpuRecord, occupancy
-from lowgemm.hardware.dram import READ_SHARE, bytes_per_cycle_per_sm, gb_per_s_by_flight
+from lowgemm.hardware.dram import READ_SHARE, gb_per_s_by_flight
+from lowgemm.hardware.memory_levels import bandwidth, latency
 from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
@@ -28,8 +29,6 @@ _ROWS = _COLUMNS = 16384
 _FLOAT = 4
 _BYTES = _ROWS * _COLUMNS * _FLOAT
 _BLOCK, _READING = "row per block", "A alone: the sum of each row"
-# Where none is published: about the middle of the other GPUs' 552 to 936 cycles.
-_USUAL_DRAM_LATENCY = 690.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +96,7 @@ def fma_per_cycle_per_sm(gpu: GpuRecord, *, multicast: bool) -> float:
         Whether L2 hands an element of x that all SMs ask for to all of them. Then DRAM delivers A
         alone, 4 bytes for each multiply-add; otherwise A and x, 8 bytes.
     """
-    supply = bytes_per_cycle_per_sm(gpu.dram_gb_per_s, gpu.sms, gpu.clock_ghz)
-    return supply / (_FLOAT if multicast else 2 * _FLOAT)
+    return bandwidth(gpu, "dram").value / (_FLOAT if multicast else 2 * _FLOAT)
 
 
 class Gemv(Experiment):
@@ -126,14 +124,14 @@ class Gemv(Experiment):
     def predict(self, gpu: GpuRecord, codes: Mapping[str, MachineCode]) -> Mapping[str, Prediction]:
         """The lower of what the bytes in flight sustain and what DRAM delivers."""
         ceiling = READ_SHARE * gpu.dram_gb_per_s
-        latency = gpu.dram_latency_cycles or _USUAL_DRAM_LATENCY
+        wait = latency(gpu, "dram")
         found = {}
         for name, shape in _SHAPES.items():
             flight = _resident_threads(gpu, shape, codes.get(name)) * shape.thread_bytes
-            sustained = gb_per_s_by_flight(flight, latency, gpu.clock_ghz)
+            sustained = gb_per_s_by_flight(flight, wait.value, gpu.clock_ghz)
             reason = (
-                f"{flight / gpu.sms / 1024:.1f} KiB in flight per SM over {latency:.0f} cycles: "
-                f"{sustained:,.0f} GB/s"
+                f"{flight / gpu.sms / 1024:.1f} KiB in flight per SM over {wait.value:.0f} "
+                f"cycles{wait.note}: {sustained:,.0f} GB/s"
             )
             if sustained > ceiling:
                 reason += f"; DRAM gives {READ_SHARE:.0%} of {gpu.dram_gb_per_s:,.0f}"

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from lowgemm.device import Gpu
 from lowgemm.hardware import Architecture, GpuRecord
+from lowgemm.hardware.dram import gb_per_s_by_flight, gb_per_s_of_cycles
+from lowgemm.hardware.memory_levels import bandwidth, latency
 from lowgemm.runtime import Array, PreparedLaunch
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
@@ -26,8 +28,6 @@ _THREADS, _WORD, _MOST_FLIGHT, _WIDEST = 256, 4, 4, 16
 _TYPES = {4: "unsigned int", 8: "uint2", 16: "uint4"}
 _GIB = 2**30
 _PATTERN_WORDS = 2**24
-#: Bytes that the port from L2 to an SM's L1 takes in a cycle; for GPUs whose L2 nobody measured.
-_PORT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +153,21 @@ class GlobalVectors(Experiment):
 def _rates(gpu: GpuRecord, stream: _Stream, code: MachineCode | None) -> dict[str, float]:
     """GB/s that each limit lets through."""
     capability = gpu.capability
-    cycles = gpu.sms * gpu.clock_ghz
-    rates = {"DRAM": gpu.dram_gb_per_s}
-    latency = gpu.dram_latency_cycles
-    if stream.in_l2:
-        latency = gpu.l2_latency_cycles
-        known = gpu.l2_gb_per_s
-        rates = {"L2": known} if known else {"the port from L2": _PORT_BYTES * cycles}
-    if latency:
-        under_way = stream.bytes_under_way(capability.threads_per_sm)
-        rates[f"{under_way} bytes under way an SM in {latency:g} cycles"] = (
-            under_way / latency * cycles
-        )
+    level, name = ("l2", "L2") if stream.in_l2 else ("dram", "DRAM")
+    wait, most = latency(gpu, level), bandwidth(gpu, level)
+    under_way = stream.bytes_under_way(capability.threads_per_sm)
+    rates = {
+        f"{name}{most.note}": gb_per_s_of_cycles(most.value, gpu.sms, gpu.clock_ghz),
+        f"{under_way} bytes under way an SM in {wait.value:g} cycles{wait.note}": (
+            gb_per_s_by_flight(under_way * gpu.sms, wait.value, gpu.clock_ghz)
+        ),
+    }
     if code:
         per_loop = stream.width_bytes * stream.flight * capability.threads_per_warp
         slots = per_loop * capability.partitions_per_sm / code.instructions
-        rates[f"{code.instructions} instructions for {per_loop} bytes of a warp"] = slots * cycles
+        rates[f"{code.instructions} instructions for {per_loop} bytes of a warp"] = (
+            gb_per_s_of_cycles(slots, gpu.sms, gpu.clock_ghz)
+        )
     return rates
 
 

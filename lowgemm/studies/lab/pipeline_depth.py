@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowgemm.hardware import Architecture, GpuRecord, shared_bytes_for
+from lowgemm.hardware.memory_levels import bandwidth, latency
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -16,12 +17,6 @@ from lowgemm.studies.lab.experiment import (
     Measurement,
     Prediction,
     Variant,
-)
-from lowgemm.studies.lab.rates import (
-    Figure,
-    dram_bytes_per_cycle,
-    l2_bytes_per_cycle,
-    latency_cycles,
 )
 
 __all__ = ["PipelineDepth"]
@@ -130,25 +125,24 @@ class PipelineDepth(Experiment):
 
 
 def _prediction(gpu: GpuRecord, case: _Case, code: MachineCode | None) -> Prediction:
-    static = latency_cycles(gpu, case.level)
-    rate = Figure(dram_bytes_per_cycle(gpu)) if case.level == "dram" else l2_bytes_per_cycle(gpu)
+    static, rate = latency(gpu, case.level), bandwidth(gpu, case.level)
     computing = _compute_cycles(gpu, case, code)
     transfer = _TILE_BYTES / rate.value
-    latency = static.value + transfer
+    waited = static.value + transfer
     told = (
         f"latency {static.value:,.0f}{static.note} + {_TILE_BYTES} / {rate.value:.1f}{rate.note} = "
-        f"{latency:,.0f} cycles, computation {computing:,.0f}"
+        f"{waited:,.0f} cycles, computation {computing:,.0f}"
     )
     if case.stages == 1:
-        return Prediction(latency + computing, f"{told}, one after the other")
-    waiting = latency / (case.stages - 1)
+        return Prediction(waited + computing, f"{told}, one after the other")
+    waiting = waited / (case.stages - 1)
     terms = {"computation": computing, "transfer": transfer, "latency": waiting}
     binding = max(terms, key=lambda term: terms[term])
     return Prediction(
         terms[binding],
         f"{told}; {case.stages - 1} under way: {waiting:,.0f} cycles a tile of latency, "
         f"{transfer:,.0f} of transfer; {binding} binds; by Little's law "
-        f"{latency / max(computing, transfer):.1f} tiles under way suffice",
+        f"{waited / max(computing, transfer):.1f} tiles under way suffice",
     )
 
 
@@ -159,8 +153,7 @@ def _compute_cycles(gpu: GpuRecord, case: _Case, code: MachineCode | None) -> fl
     """
     chain = case.ffmas + _ADDS
     beside = max(code.instructions - chain, 0) if code else 0
-    read = gpu.shared_latency_cycles or latency_cycles(gpu, "l1").value
-    return _CHAIN_CYCLES * chain + beside + read
+    return _CHAIN_CYCLES * chain + beside + latency(gpu, "shared").value
 
 
 @dataclass(frozen=True, slots=True)

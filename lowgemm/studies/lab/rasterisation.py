@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowgemm.hardware import Architecture, GpuRecord, shared_bytes_for
+from lowgemm.hardware.dram import gb_per_s_of_cycles
+from lowgemm.hardware.memory_levels import bandwidth
 from lowgemm.studies.lab.bench import Bench
+from lowgemm.studies.lab.bounds import issue_cycles_per_ffma
 from lowgemm.studies.lab.experiment import (
     Experiment,
     MachineCode,
@@ -18,7 +21,6 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
-from lowgemm.studies.lab.rates import issue_cycles_per_ffma, l2_bytes_per_cycle
 
 if TYPE_CHECKING:
     from lowgemm.measure import Timing
@@ -173,9 +175,9 @@ class Rasterisation(Experiment):
     def predict(self, gpu: GpuRecord, codes: Mapping[str, MachineCode]) -> Mapping[str, Prediction]:
         """A launch takes the longest of the FFMAs, what DRAM delivers and what L2 delivers."""
         size = _Size.of(gpu.sms, gpu.l2_mib * 2**20)
-        l2 = l2_bytes_per_cycle(gpu)
+        l2 = bandwidth(gpu, "l2")
         requested = 2 * size.blocks * size.panel_bytes
-        l2_us = requested / (l2.value * gpu.sms * gpu.clock_ghz) / 1e3
+        l2_us = requested / gb_per_s_of_cycles(l2.value, gpu.sms, gpu.clock_ghz) / 1e3
         predictions = {}
         for name, order in ORDERS.items():
             unique = unique_panels(order, size.tiles, size.tiles, size.wave) * size.panel_bytes

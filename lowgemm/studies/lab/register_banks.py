@@ -11,6 +11,7 @@ from lowgemm.compiler import Build
 from lowgemm.hardware import Architecture, GpuRecord, capability
 from lowgemm.hardware.register_banks import read_cycles
 from lowgemm.studies.lab.bench import Bench
+from lowgemm.studies.lab.bounds import lost_cycles
 from lowgemm.studies.lab.experiment import (
     Experiment,
     MachineCode,
@@ -217,8 +218,7 @@ class RegisterBanks(Experiment):
             elif code is None or code.conflict_cycles is None:
                 continue
             else:
-                lost = code.conflict_cycles if issue_cycles == 1 else 0
-                cycles = _FFMAS * issue_cycles + lost
+                cycles = _FFMAS * issue_cycles + round(lost_cycles(gpu, code))
             # Where an FFMA takes two cycles, others issue in between.
             others = code.instructions - _FFMAS if code and issue_cycles == 1 else 0
             reason = f"{_FFMAS} FFMAs: {cycles} cycles for pipe and operands"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowgemm.hardware import Architecture, GpuRecord
-from lowgemm.hardware.dram import READ_SHARE
+from lowgemm.hardware.dram import READ_SHARE, gb_per_s_of_cycles
+from lowgemm.hardware.memory_levels import bandwidth
 from lowgemm.hardware.shared_memory import wavefronts
 from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
@@ -136,11 +137,14 @@ class SharedABatch(Experiment):
 
     def predict(self, gpu: GpuRecord, codes: Mapping[str, MachineCode]) -> Mapping[str, Prediction]:
         """Each launch takes as long as its slowest level."""
+        notes = {"L2": bandwidth(gpu, "l2").note}
         found = {}
         for name, way in _WAYS.items():
             levels = _levels_us(gpu, way, codes.get(name))
             slowest = max(levels, key=lambda level: levels[level])
-            times = ", ".join(f"{level} {time_us:.0f}" for level, time_us in levels.items())
+            times = ", ".join(
+                f"{level} {time_us:.0f}{notes.get(level, '')}" for level, time_us in levels.items()
+            )
             reason = f"{way.launches} x {slowest}; of one launch, in us: {times}"
             found[name] = Prediction(way.launches * levels[slowest], reason)
         return found
@@ -178,13 +182,13 @@ class SharedABatch(Experiment):
 
 
 def _levels_us(gpu: GpuRecord, way: _Way, code: MachineCode | None) -> dict[str, float]:
-    """What one launch takes at each level alone. L2 only where its rate is known."""
+    """What one launch takes at each level alone."""
     cc = gpu.capability
     cycles_per_us = gpu.clock_ghz * 1e3
     ffmas_per_sm = _M * way.columns * _K / 32 / gpu.sms
     levels = {"DRAM": way.dram_bytes() / (READ_SHARE * gpu.dram_gb_per_s) / 1e3}
-    if gpu.l2_gb_per_s:
-        levels["L2"] = way.l2_bytes() / gpu.l2_gb_per_s / 1e3
+    l2_gb_per_s = gb_per_s_of_cycles(bandwidth(gpu, "l2").value, gpu.sms, gpu.clock_ghz)
+    levels["L2"] = way.l2_bytes() / l2_gb_per_s / 1e3
     levels["shared memory"] = ffmas_per_sm * way.wavefronts_per_ffma() / cycles_per_us
     slots = 1.0
     if code is not None and code.mix.get("FFMA"):
