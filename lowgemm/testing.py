@@ -14,7 +14,9 @@ from lowgemm.analysis.expectations import (
     parse_expectations,
 )
 from lowgemm.compiler import compile_source
+from lowgemm.errors import SourceNotFoundError
 from lowgemm.gemm import RUNG_NAMES
+from lowgemm.hardware import Architecture
 from lowgemm.studies.checking import CheckReport, check_builds, check_file
 from lowgemm.view.check import check_text
 
@@ -54,20 +56,32 @@ def assert_sass(
     ExpectationError, CompilationError
         One cannot be read, or nothing is expected on an architecture; the source does not compile.
     SourceNotFoundError
-        The file cannot be read.
+        The file cannot be read, or the source is neither a path nor a text.
+    UnknownArchitectureError
+        An architecture is none.
 
     Examples
     --------
     >>> assert_sass("ex8", "hot_loop.FFMA == 512", "spill_store_bytes == 0", arch="sm_90")
     """
     __tracebackhide__ = True
-    archs = [arch] if isinstance(arch, str) else list(arch)
+    archs = _archs(arch)
+    if not isinstance(source_or_path, str | Path):
+        raise SourceNotFoundError(
+            f"{source_or_path!r} is no source but a {type(source_or_path).__name__}",
+            "give the path of a .cu file, a rung's name or CUDA C++ as a text",
+        )
     if _is_path(source_or_path):
         report = check_file(source_or_path, archs, expectations=expectations, **compile_options)
     else:
         report = _check_text(str(source_or_path), archs, expectations, compile_options)
     if not report.passed:
         raise AssertionError(check_text([report]))
+
+
+def _archs(arch: object) -> list[str]:
+    archs = list(arch) if isinstance(arch, list | tuple | set | frozenset) else [arch]
+    return [str(Architecture.parse(item)) for item in archs]  # type: ignore[arg-type]
 
 
 def _is_path(source: str | Path) -> bool:

@@ -14,11 +14,14 @@ import lowgemm.cli.check  # registers the command
 import lowgemm.cli.sass  # noqa: F401  # the same
 from lowgemm.analysis.expectations import KERNEL_FIGURES, LOOP_FIGURES, parse_expectation
 from lowgemm.cli.common import app
+from lowgemm.compiler import compile_file, compile_source
 from lowgemm.errors import (
+    CompilationError,
     EmptyCubinError,
     ExpectationError,
     KernelNotFoundError,
     SourceNotFoundError,
+    UnknownArchitectureError,
 )
 from lowgemm.gemm import RUNG_NAMES, kernel_directory
 from lowgemm.studies.checking import CheckReport, check_file
@@ -487,3 +490,50 @@ def test_a_family_target_is_judged_as_such() -> None:
     assert_sass(text, arch="sm_100")
     with pytest.raises(AssertionError, match="registers is"):
         assert_sass(text, arch="sm_100f")
+
+
+SMALL = "__global__ void small(float* x) { x[0] = 1; }\n"
+
+
+def test_what_is_for_other_architectures_is_counted(tmp_path: Path) -> None:
+    """The text says how many expectations nobody judged, and for which architectures they are."""
+    path = write(tmp_path, f"// expect: moves <= 99; [sm_80] moves <= 1; [sm_90] STL == 0\n{SMALL}")
+    text = check_text([check_file(path, ["sm_90"])])
+    assert "1 expectation left out, for other architectures alone: sm_80" in text
+    assert "left out" not in check_text([check_file(path, ["sm_80", "sm_90"])])
+
+
+def test_a_bound_does_not_pass_beside_a_call_through_a_pointer() -> None:
+    """What a pointer of relocatable code leads to may be anything."""
+    text = """
+typedef float (*F)(float);
+__global__ void k2(float* o, F* f) { o[0] = (*f)(o[1]); }
+"""
+    with pytest.raises(AssertionError, match="a function through a pointer"):
+        assert_sass(text, "mix.FFMA == 0; loops == 0", options=("-rdc=true",))
+
+
+def test_the_architecture_of_a_cubin_is_not_chosen(tmp_path: Path) -> None:
+    """Another one than the cubin's own is refused, and its own taken."""
+    path = tmp_path / "s.cubin"
+    path.write_bytes(compile_source(SMALL, arch="sm_80").cubin)
+    assert CliRunner().invoke(app, ["sass", str(path), "-a", "sm_80"]).exit_code == 0
+    refused = CliRunner().invoke(app, ["sass", str(path), "-a", "sm_90"])
+    assert refused.exit_code == 2
+    assert "sm_80" in refused.output
+
+
+def test_a_library_is_no_source(tmp_path: Path) -> None:
+    """An ELF file is called one."""
+    path = tmp_path / "x.so"
+    path.write_bytes(b"\x7fELF\0\0")
+    with pytest.raises(CompilationError, match="ELF"):
+        compile_file(path, arch="sm_90")
+
+
+def test_what_is_no_source_and_no_architecture_is_a_typed_error() -> None:
+    """A number in the place of a source, or None in that of an architecture."""
+    with pytest.raises(SourceNotFoundError, match="int"):
+        assert_sass(5, "moves <= 1")  # type: ignore[arg-type]
+    with pytest.raises(UnknownArchitectureError, match="none"):
+        assert_sass(SMALL, "moves <= 1", arch=None)  # type: ignore[arg-type]

@@ -9,12 +9,13 @@ from corpus import build
 from rich.console import Console, RenderableType
 
 from lowgemm.analysis.ptx import analyse_ptx_build
+from lowgemm.analysis.tracks import track_architectures
 from lowgemm.compiler import compile_source
 from lowgemm.studies.inspection import inspect_build
 from lowgemm.view import builds_table
 from lowgemm.view.columns import Column, fitted_table, fitting
 from lowgemm.view.ptx import ptx_view
-from lowgemm.view.sass import sass_view
+from lowgemm.view.sass import compared_view, sass_view
 
 TENSOR = """
 #include <mma.h>
@@ -96,3 +97,17 @@ def test_the_table_of_builds_says_its_units() -> None:
     text = printed(builds_table([(made, kernel) for kernel in made.kernels]), 80)
     assert "in bytes" in text
     assert "…" not in text
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_comparison_goes_into_further_tables(width: int) -> None:
+    """Every architecture asked for has its column in a table of a kernel, however narrow."""
+    text = "__global__ void k(float* o, int n) { for (int i = 0; i < n; ++i) o[0] += o[i]; }"
+    archs = ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120"]
+    made = [compile_source(text, arch=arch) for arch in archs]
+    kernels = track_architectures([inspect_build(item)[0] for item in made])
+    lines = printed(compared_view(kernels, width), width).splitlines()
+    heads = [line.split() for line in lines if line.strip().startswith("sm_")]
+    shown = [arch for head in heads for arch in head]
+    assert shown[: len(archs)] == archs
+    assert not any("…" in line or len(line) > width for line in lines)

@@ -305,3 +305,19 @@ def test_sections_that_claim_the_whole_file_cost_no_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 100 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_call_through_a_pointer_may_leave_the_file() -> None:
+    """In relocatable code a pointer's function may be another file's, and is told as such."""
+    text = """
+typedef float (*F)(float);
+__device__ __noinline__ float via(F f, float x) { return (*f)(x) + 1; }
+extern "C" __global__ void direct(float* o, F* f) { o[0] = (*f)(o[1]); }
+extern "C" __global__ void deep(float* o, F* f) { o[0] = via(*f, o[1]); }
+extern "C" __global__ void none(float* o) { o[0] = 1; }
+"""
+    for arch in (80, 90, 120):
+        code = read_cubin(compile_source(text, arch=arch, options=("-rdc=true",)).cubin).code
+        assert code["direct"].external_calls == ("a function through a pointer",)
+        assert code["deep"].external_calls == ("a function through a pointer",)
+        assert code["none"].external_calls == ()

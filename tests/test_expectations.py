@@ -249,6 +249,9 @@ def test_an_expectation_may_stand_in_any_comment(text: str) -> None:
         "// We expect that registers <= 128", "// it is expected to have hot_loop.FFMA == 512.",
         "// expect: FFMA == 16;\n//  and moves <= 2", "// expect: FFMA == 16\n//also: moves <= 2;",
         "// expect: FFMA == 16,\n// with, if all goes well, moves <= 2",
+        "// expect: FFMA == 16\n//   ; moves <= -1", "// expect: FFMA == 16 \\\n   ; moves <= -1",
+        "// expect: FFMA == 16; \\\n   moves <= -1",
+        "// expect- moves <= -1", "// expect - k: moves <= 1", "// expect-moves <= -1",
     ],
 )  # fmt: skip
 def test_what_looks_like_an_expectation_is_read_or_refused(text: str) -> None:
@@ -282,6 +285,7 @@ def test_prose_and_strings_expect_nothing(text: str) -> None:
     "remark",
     [
         "// With registers <= 128 two blocks fit.", "// because of what follows:", "// moves", "//",
+        "//\n// moves <= 2 is rare", "// moves\n// are rare", "// moves\n//\n// <= 2",
         "// Why: as registers <= 128 and moves <= 2, two blocks fit", "// i <= n holds here",
     ],
 )  # fmt: skip
@@ -289,6 +293,42 @@ def test_prose_may_stand_below_an_expectation(remark: str) -> None:
     """Sentences under an expectation are left alone, with a bound among their words as well."""
     found = parse_expectations(f"// expect: FFMA == 16\n{remark}\n")
     assert [str(item) for item in found] == ["FFMA == 16"]
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        "//\n//  moves <= -1", "//\n//\n// moves <= -1", "//  hot_loop.moves\n//  <= -1",
+        "//\n// hot_loop.moves\n//  <= -1", "// hot_loop.moves <=\n// -1",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("above", ["registers <= 200;", "registers <= 200; \\"])
+def test_a_clause_below_an_unfinished_line_is_refused(above: str, below: str) -> None:
+    """Empty lines and broken lines do not hide a clause."""
+    with pytest.raises(ExpectationError, match=r"k\.cu:\d"):
+        parse_expectations(f"// expect: {above}\n{below}\n", "k.cu")
+
+
+@pytest.mark.parametrize("below", ["// hot_loop.moves\n// <= -1", "// ; moves\n//  == 2"])
+def test_a_clause_broken_over_two_lines_is_refused(below: str) -> None:
+    """Below a finished line as well."""
+    with pytest.raises(ExpectationError, match=r"k\.cu:3"):
+        parse_expectations(f"// expect: registers <= 200\n{below}\n", "k.cu")
+
+
+@pytest.mark.parametrize(
+    "arch", ["sm_900", "sm_09", "sm_99", "sm_80f", "sm_89a", "sm_90f", "sm_80, sm_99"]
+)
+def test_an_architecture_that_does_not_exist_is_refused(arch: str) -> None:
+    """A misspelt architecture would turn a check off: it is an error that names its line."""
+    with pytest.raises(ExpectationError, match=r"k\.cu:2: .*architecture"):
+        parse_expectations(f"\n// expect: [{arch}] moves <= -1\n", "k.cu")
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_87", "sm_90a", "sm_100f", "sm_107", "sm_121a"])
+def test_every_architecture_of_nvrtc_may_be_named(arch: str) -> None:
+    """Those with a suffix as well."""
+    assert str(parse_expectation(f"[{arch}] moves <= 1").archs[0]) == arch
 
 
 def test_one_line_may_speak_of_several_kernels() -> None:

@@ -129,6 +129,10 @@ _LEADING_WORD = re.compile(r"\W*\w+[,:]?\s+")
 # Of the resemblance of a word to "expect", and what brackets close.
 _NEAR = 0.8
 _CLOSES = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_DASHES = re.compile(r"\s*[-–—.,~|>*]+\s*(?:\w+\s*:\s+)?")
+# What may stand between clauses, and at the end of a line that goes on.
+_BETWEEN = ";,\\ \t"
+_LINE_ENDS = "\\ \t"
 # What may stand before the first word of a comment: its marks, and those of lists and tags.
 _MARKS = "/*!<#-+@\\ \t\f\v"
 # Names of one operation: sm_70 to sm_89 say RED what later architectures say REDG.
@@ -164,7 +168,7 @@ class Expectation:
 
     def concerns(self, report: SassReport) -> bool:
         """Whether it speaks of this kernel on this architecture."""
-        return self.speaks_of(report) and (not self.archs or self._names_arch(report.arch))
+        return self.speaks_of(report) and self.holds_on(report.arch)
 
     def speaks_of(self, report: SassReport) -> bool:
         """Whether it speaks of this kernel, by any of its names."""
@@ -180,9 +184,10 @@ class Expectation:
     def _names_instance(self, report: SassReport) -> bool:
         return self.kernel is not None and _squeezed(self.kernel) in map(_squeezed, report.names)
 
-    def _names_arch(self, spelling: str) -> bool:
+    def holds_on(self, spelling: str) -> bool:
+        """Whether it speaks of this architecture."""
         arch = Architecture.parse(spelling)
-        return arch in self.archs or replace(arch, suffix="") in self.archs
+        return not self.archs or arch in self.archs or replace(arch, suffix="") in self.archs
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +308,16 @@ def _archs(names: str | None, text: str) -> tuple[Architecture, ...]:
     if names is None:
         return ()
     try:
-        return tuple(Architecture.parse(name) for name in names.split(","))
+        archs = tuple(Architecture.parse(name) for name in names.split(","))
     except UnknownArchitectureError as error:
         raise ExpectationError(f"{text.strip()!r}: {error.what}", error.remedy) from error
+    for name, arch in zip(names.split(","), archs, strict=True):
+        if not arch.exists:
+            raise ExpectationError(
+                f"{text.strip()!r}: there is no architecture {name.strip()!r}",
+                "name one that NVRTC compiles for, such as sm_80, sm_90, sm_90a or sm_120f",
+            )
+    return archs
 
 
 @lru_cache(maxsize=1024)
@@ -376,16 +388,30 @@ def parse_expectations(text: str, file: str = "") -> tuple[Expectation, ...]:
         A comment looks like an expectation and is none; the message names its line.
     """
     found: list[Expectation] = []
-    last, unfinished = -1, False
+    last, unfinished, path = -1, False, ""
     for number, comment in _comments(text):
         origin = SourceLine(file, number)
         here = list(_of_comment(comment, origin))
-        if not here and number == last + 1 and _goes_on(comment, unfinished):
-            raise _unread(origin, comment, "begin each line with expect:")
-        found += here
+        said = comment.strip(_BETWEEN)
         if here:
-            last, unfinished = number, comment.endswith((";", ","))
+            found += here
+            last, unfinished, path = number, comment.rstrip(_LINE_ENDS).endswith((";", ",")), ""
+        elif number == last + 1:
+            if _goes_on(f"{path} {said}".strip(), unfinished):
+                raise _unread(origin, comment, "begin each line with expect:")
+            # Nothing, or a path whose comparison may be on the next line.
+            path = said if _is_path(said) else ""
+            if path or (unfinished and not said):
+                last = number
     return tuple(found)
+
+
+def _is_path(text: str) -> bool:
+    try:
+        read_path(text)
+    except ExpectationError:
+        return False
+    return True
 
 
 def _goes_on(comment: str, unfinished: bool) -> bool:
@@ -461,7 +487,8 @@ def _is_disguised(said: str) -> bool:
     if first is not None and _resembles_expect(first[0]):
         rest = said[first.end() :]
         _, clauses = _body(rest) or (None, rest)
-        if any(map(_is_clause, clauses.split(";"))):
+        bare = _DASHES.sub("", rest, count=1)
+        if any(map(_is_clause, [*clauses.split(";"), *bare.split(";")])):
             return True
     for word in _WORD.finditer(said):
         rest = said[word.end() :]
@@ -496,11 +523,7 @@ def _is_clause(text: str) -> bool:
     clause = _CLAUSE.match(text.strip())
     if clause is None:
         return False
-    try:
-        read_path(clause[1])
-    except ExpectationError:
-        return False
-    return True
+    return _is_path(clause[1])
 
 
 def read_expectations(path: str | Path) -> tuple[Expectation, ...]:
@@ -669,12 +692,20 @@ def figure(report: SassReport, path: str) -> float:
     if isinstance(value, tuple):
         return len(value)
     if value is None:
-        raise ExpectationError(
-            f"{path} of {report.kernel} is not known",
-            "spills come from the compiler's log, live registers from nvdisasm",
-        )
+        raise ExpectationError(f"{path} of {report.kernel} is not known", _why_unknown(parts.name))
     number: float = value
     return number
+
+
+def _why_unknown(name: str) -> str:
+    if name == "registers_live":
+        return (
+            "nvdisasm counts the live registers, and nvdisasm 13 none in cubins of NVRTC 12: "
+            "compile with NVRTC 13, or expect something of registers"
+        )
+    if name == "stack_bytes":
+        return "functions call each other without end, or are linked in later"
+    return "spills come from the compiler's log: compile the source"
 
 
 def _matches(mnemonic: str, parts: PathParts) -> bool:

@@ -52,6 +52,8 @@ _POINTER_SPACE = 5
 _SHARED_SECTIONS = (".nv.shared", ".nv_debug.shared")
 # What the driver brings, whatever a cubin is linked with.
 _SYSTEM_CALLS = frozenset(("vprintf", "malloc", "free", "__assertfail"))
+# What stands for the targets of a call through a pointer, which other files may give.
+_THROUGH_POINTER = "a function through a pointer"
 # Kernels share functions with sections of their own: a damaged file could make its code of them
 # many times as long as itself.
 _MOST_CODE_BYTES = 1 << 28
@@ -83,7 +85,8 @@ class KernelCode:
     set behind the kernel's, and ``parts`` says where each begins. ``functions`` are the addresses
     of functions behind the kernel, ascending. ``branch_targets`` holds those of a branch through a
     table, by its address. ``external_calls`` are functions that it calls and the cubin does not
-    hold: a relocatable one may have them linked in.
+    hold: a relocatable one may have them linked in. There a call through a pointer counts as one
+    as well, as the pointer may come from another file.
     """
 
     content: bytes = field(repr=False)
@@ -267,13 +270,16 @@ def _code(kernel: _Symbol, program: _Program) -> KernelCode:
         functions += [start + at for at in starts]
         for at, targets in _branch_targets(elf.find(f".nv.info.{function}")):
             tables[start + at] = tuple(start + target for target in targets)
-    return KernelCode(content, tuple(parts), tuple(functions), tables, _external(reached, elf))
+    return KernelCode(content, tuple(parts), tuple(functions), tables, _external(kernel, program))
 
 
-def _external(reached: list[_Symbol], elf: _Elf) -> tuple[str, ...]:
-    if elf.executable:
+def _external(kernel: _Symbol, program: _Program) -> tuple[str, ...]:
+    if program.elf.executable:
         return ()
-    names = (symbol.name for symbol in reached if symbol.section == 0)
+    reached = program.reached(kernel)
+    names = [symbol.name for symbol in reached if symbol.section == 0]
+    if any(symbol.index in program.calls.indirect for symbol in (kernel, *reached)):
+        names.append(_THROUGH_POINTER)
     return tuple(name for name in names if name not in _SYSTEM_CALLS)
 
 

@@ -81,6 +81,7 @@ def sass(
     for target in targets:
         if is_cubin(target):
             cubins.append(load_cubin(target))
+            _refuse_other_architectures(target, cubins[-1], arch)
             continue
         builds += resolve_builds(
             target,
@@ -122,6 +123,19 @@ def _refuse_combinations(
         raise typer.BadParameter("--markdown or --json, not both")
     if markdown and listing:
         raise typer.BadParameter("a listing is text or --json: leave out --markdown")
+
+
+def _refuse_other_architectures(target: str, cubin: bytes, archs: list[str] | None) -> None:
+    from lowgemm.binary import read_cubin
+    from lowgemm.hardware import Architecture
+
+    if not archs:
+        return
+    there = read_cubin(cubin).arch
+    # A cubin does not tell that it is for a family: sm_100f reads as sm_100.
+    wanted = [str(Architecture.parse(arch)).removesuffix("f") for arch in archs]
+    if str(there) not in wanted:
+        raise typer.BadParameter(f"{target} is for {there}: leave out --arch, or name that one")
 
 
 def _show_compared(reports: list[SassReport], *, as_json: bool) -> None:

@@ -294,6 +294,10 @@ def _job(
     name_expressions: Sequence[str],
     line_info: bool,
 ) -> _Job:
+    if source.startswith(b"\x7fELF"):
+        raise CompilationError(
+            f"{path} is no CUDA source but an ELF file, machine code", "give CUDA C++ as UTF-8 text"
+        )
     if b"\0" in source:
         raise CompilationError(f"{path} holds a NUL byte", "give CUDA C++ as UTF-8 text")
     source = source.removeprefix(b"\xef\xbb\xbf")  # NVRTC refuses a byte order mark

@@ -9,6 +9,9 @@ from lowgemm.errors import UnknownArchitectureError
 
 __all__ = ["Architecture"]
 
+# What NVRTC 12 or 13 compiles for and lowgemm reads the code of; 101 is NVRTC 12's name of 110.
+_NUMBERS = (70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 107, 110, 120, 121)
+_SPECIFIC_FROM = {"": 0, "a": 90, "f": 100}
 _SPELLING = re.compile(r"(?:sm_?)?(\d{1,3}?)\.?(\d)([af]?)")
 
 
@@ -56,6 +59,11 @@ class Architecture:
     def number(self) -> int:
         """The number in the name: 90 for ``sm_90a``."""
         return 10 * self.major + self.minor
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a target: ``a`` from sm_90 on, ``f`` from sm_100 on."""
+        return self.number in _NUMBERS and self.number >= _SPECIFIC_FROM[self.suffix]
 
     def __str__(self) -> str:
         return f"sm_{self.number}{self.suffix}"

@@ -44,10 +44,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """All expectations of a target on all architectures asked for."""
+    """All expectations of a target on all architectures asked for.
+
+    ``left_out`` are those for other architectures, which nobody judged.
+    """
 
     target: str
     findings: tuple[Finding, ...]
+    left_out: tuple[Expectation, ...] = ()
 
     @property
     def failures(self) -> tuple[Finding, ...]:
@@ -160,7 +164,8 @@ def check_builds(
                 "expect something without architectures, or leave out this one",
             )
         findings += found
-    return CheckReport(target, tuple(findings))
+    left_out = [e for e in wanted if not any(e.holds_on(str(build.arch)) for build in builds)]
+    return CheckReport(target, tuple(findings), tuple(left_out))
 
 
 def _no_archs(target: str) -> ExpectationError:

@@ -33,6 +33,11 @@ def _report_lines(report: CheckReport) -> Iterator[str]:
         for finding in findings:
             if not finding.verdict.passed:
                 yield from _failure_lines(finding)
+    if report.left_out:
+        many = len(report.left_out)
+        archs = dict.fromkeys(str(arch) for item in report.left_out for arch in item.archs)
+        what = f"{many} {'expectation' if many == 1 else 'expectations'} left out"
+        yield f"{report.target}: {what}, for other architectures alone: {', '.join(archs)}"
 
 
 def _failure_lines(finding: Finding) -> Iterator[str]:

@@ -90,6 +90,8 @@ def _remarks(report: SassReport) -> Iterator[str]:
         yield f"unknown opcodes, counted by nvdisasm's name, their operands not read: {unknown}"
     if report.external_calls:
         yield f"calls what is linked in later: {', '.join(report.external_calls)}"
+    if report.registers_live is None:
+        yield "live registers unknown: nvdisasm 13 counts none in cubins of NVRTC 12"
     if report.irreducible:
         yield "a cycle with two entries is not among the loops"
     if report.has_unspilled_local_accesses:
