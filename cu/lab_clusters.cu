@@ -96,7 +96,8 @@ template <int CM, int CN, bool Multicast>
 __global__ void __launch_bounds__(THREADS)
     lab_clusters(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out,
                  int* __restrict__ error, int rows, int depth, int steps) {
-    extern __shared__ float4 dynamic[];
+    // At a multiple of 128 bytes: otherwise a bulk copy goes in requests of 32 bytes.
+    extern __shared__ __align__(128) float4 dynamic[];
     __shared__ unsigned long long full[STAGES], empty[STAGES];
     float* const tiles = reinterpret_cast<float*>(dynamic);  // A and B of each stage
     constexpr bool SHARE_A = Multicast && CN > 1, SHARE_B = Multicast && CM > 1;
