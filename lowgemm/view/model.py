@@ -134,9 +134,7 @@ def tile_view(
 
     ``limit`` is the largest square tile that an SM holds, and the multicast factor it then needs.
     """
-    table = _table(
-        "tile in", "supply B/clk", "need B/clk", "amplification", "least side", "power of 2"
-    )
+    table = _table("tile in", "supply B/clk", "need B/clk", "amplification", "side", "2^n")
     for name, item in (("shared memory", shared), ("registers", registers)):
         table.add_row(
             name,
