@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import lowgemm.cli.lab  # noqa: F401  # registers the command
@@ -28,7 +30,7 @@ from lowgemm.studies.lab import (
     find_experiment,
     run_experiment,
 )
-from lowgemm.view.lab import lab_index, lab_page
+from lowgemm.view.lab import lab_index, lab_page, lab_view
 
 NAMES = [experiment.name for experiment in EXPERIMENTS]
 ARCHS = ("sm_80", "sm_90", "sm_120")
@@ -163,6 +165,17 @@ def test_a_page_gives_no_figure_for_a_wrong_result() -> None:
     assert "Why it is so." in page
     assert "driver 580" in page
     assert "| [x](x.md) | It is so. | 1.2 |" in lab_index([LabReport(result(), PROVENANCE)], [])
+
+
+def test_a_narrow_terminal_loses_no_figure() -> None:
+    """Columns without room are told below the table; each line keeps to the width."""
+    console = Console(width=60, record=True, file=io.StringIO())
+    console.print(lab_view(LabReport(result(), PROVENANCE), 60))
+    shown = console.export_text()
+    assert "good: LDS.32 4; blocks 8" in shown
+    for header in ("variant", "predicted", "measured", "ratio"):
+        assert header in shown
+    assert max(map(len, shown.splitlines())) <= 60
 
 
 # ---- the command

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowgemm.cli.common import Json, Run, Seconds, app, print_json, progress_bar, show
+from lowgemm.cli.common import Json, Run, Seconds, app, print_json, progress_bar, show, show_fitted
 
 if TYPE_CHECKING:
     from lowgemm.device import Gpu
@@ -68,7 +69,7 @@ def lab(
         report = _report(experiment, _record(gpu, device), device, seconds)
         reports.append(report)
         if not as_json:
-            show(lab_view(report))
+            show_fitted(partial(lab_view, report))
         if output and report.provenance:
             stem = report.provenance.gpu.lower().replace("nvidia", "").strip().replace(" ", "_")
             write_lab_report(report, output / f"{stem}_{experiment.name}.json")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lowgemm.cli.common import Json, OneSize, app, print_json, show
+from lowgemm.cli.common import Json, OneSize, app, print_json, show, show_fitted
 
 if TYPE_CHECKING:
     from lowgemm.model import Machine, TileConfig, Verdict
@@ -287,7 +287,7 @@ def search(
     if as_json:
         print_json({**_about(chosen), "configurations": [_row(verdict) for verdict in found]})
     else:
-        show(search_view(chosen, found))
+        show_fitted(lambda width: search_view(chosen, found, width))
 
 
 def _about(chosen: ChosenGpu) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -11,10 +12,12 @@ from rich.text import Text
 
 from lowgemm.report.lab import LabProvenance, LabReport
 from lowgemm.studies.lab import Experiment, LabResult, LabRow
+from lowgemm.view.columns import WHOLE, Column, fitted_table
 
 __all__ = ["experiments_view", "lab_index", "lab_page", "lab_view"]
 
 _NONE = "–"
+_RESULT_COLUMNS = 4  # variant, predicted, measured, ratio
 
 
 def experiments_view(experiments: Sequence[Experiment]) -> RenderableType:
@@ -27,30 +30,50 @@ def experiments_view(experiments: Sequence[Experiment]) -> RenderableType:
     return table
 
 
-def lab_view(report: LabReport) -> RenderableType:
-    """Claim, and a row a variant: predicted, measured, their ratio, what the machine code shows."""
+def lab_view(report: LabReport, width: int = WHOLE) -> RenderableType:
+    """Claim, and a row a variant: predicted, measured, their ratio, what the machine code shows.
+
+    Parameters
+    ----------
+    report
+        The experiment.
+    width
+        Characters a line; columns without room are told below the table.
+    """
     result = report.result
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for index, name in enumerate(_headers(result)):
-        first = index == 0
-        table.add_column(name, justify="left" if first else "right", overflow="fold")
-    for row in result.rows:
-        table.add_row(*_cells(result, row))
     parts: list[RenderableType] = [
         Text(f"{result.title}  ({result.experiment})", style="bold"),
         Text(result.claim),
         Text(f"{result.quantity}, {result.unit}; predictions for {result.gpu}"),
-        table,
+        fitted_table(_columns(result), result.rows, width, empty=_NONE),
+        *(Text(f"  {line}", style="dim") for line in _reasons(result)),
     ]
-    for row in result.rows:
-        if row.prediction is not None:
-            parts.append(Text(f"  {row.variant}: {row.prediction.reason}", style="dim"))
     if result.unmeasured:
         parts.append(Text(f"not measured: {result.unmeasured}", style="yellow"))
     wrong = [r.variant for r in result.rows if r.measurement and not r.measurement.correct]
     if wrong:
         parts.append(Text(f"WRONG RESULT, so no figure: {', '.join(wrong)}", style="bold red"))
     return Group(*parts, Text())
+
+
+def _columns(result: LabResult) -> list[Column[LabRow]]:
+    """Those of the page; with little room the last ones go first, the four of the result never."""
+
+    def column(index: int, header: str) -> Column[LabRow]:
+        rank = max(0, index - _RESULT_COLUMNS + 1)
+        justify: Literal["left", "right"] = "right" if index else "left"
+        return Column(header, lambda row: _cells(result, row)[index], rank, justify)
+
+    return [column(index, header) for index, header in enumerate(_headers(result))]
+
+
+def _reasons(result: LabResult) -> list[str]:
+    """Why each value is predicted; variants with one reason share a line."""
+    shared: dict[str, list[str]] = {}
+    for row in result.rows:
+        if row.prediction is not None:
+            shared.setdefault(row.prediction.reason, []).append(row.variant)
+    return [f"{'; '.join(variants)}: {reason}" for reason, variants in shared.items()]
 
 
 def lab_page(report: LabReport, note: str) -> str:

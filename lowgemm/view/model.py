@@ -23,6 +23,7 @@ from lowgemm.model import (
     Verdict,
 )
 from lowgemm.studies.modelling import ChosenGpu, CompiledTile, Explanation
+from lowgemm.view.columns import Column, fitted_table
 
 __all__ = [
     "explain_view",
@@ -325,20 +326,16 @@ def _inside(verdict: Verdict, compiled: CompiledTile | None) -> Table:
     return table
 
 
-def search_view(gpu: ChosenGpu, verdicts: Sequence[Verdict]) -> RenderableType:
-    """Configurations that fit, the best first."""
-    table = _table(
-        "configuration", "TFLOP/s", "of peak", "binds", "regs", "shared", "blocks/SM", "FLOP/B"
+def search_view(gpu: ChosenGpu, verdicts: Sequence[Verdict], width: int) -> RenderableType:
+    """Configurations that fit, the best first, in at most ``width`` characters a line."""
+    columns: tuple[Column[Verdict], ...] = (
+        Column("configuration", lambda v: str(v.config), justify="left", style="cyan"),
+        Column("TFLOP/s", lambda v: _number(v.tflops, 1)),
+        Column("of peak", lambda v: _percent(v.share_of_peak), 2),
+        Column("binds", lambda v: v.binding.level, 1),
+        Column("regs", lambda v: str(v.registers), 3),
+        Column("shared", lambda v: _bytes(v.shared_bytes), 4),
+        Column("blocks/SM", lambda v: str(v.occupancy.blocks_per_sm), 5),
+        Column("FLOP/B", lambda v: _number(v.traffic.flop_per_byte, 1), 6),
     )
-    for verdict in verdicts:
-        table.add_row(
-            str(verdict.config),
-            _number(verdict.tflops, 1),
-            _percent(verdict.share_of_peak),
-            verdict.binding.level,
-            str(verdict.registers),
-            _bytes(verdict.shared_bytes),
-            str(verdict.occupancy.blocks_per_sm),
-            _number(verdict.traffic.flop_per_byte, 1),
-        )
-    return Group(_heading(gpu), table)
+    return Group(_heading(gpu), fitted_table(columns, verdicts, width))
