@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from page_files import ROOT, update
+
 from lowgemm.report.lab import LabReport, read_lab_report
 from lowgemm.studies.lab import EXPERIMENTS
 from lowgemm.view.lab import lab_index, lab_page
 
-ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "sass_reports" / "lab"
 GPU = "h200"
 
@@ -36,23 +37,5 @@ def pages() -> dict[Path, str]:
     return texts
 
 
-def main() -> int:
-    """Write what changed, or with ``--check`` report it."""
-    stale = []
-    for path, text in pages().items():
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(path.relative_to(ROOT).as_posix())
-        if "--check" not in sys.argv:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    if stale and "--check" in sys.argv:
-        print(f"not up to date: {', '.join(stale)}; run make lab-pages", file=sys.stderr)
-        return 1
-    if stale:
-        print(f"wrote {', '.join(stale)}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(update(pages(), "make lab-pages"))

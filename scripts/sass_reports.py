@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from page_files import ROOT, update
+
 from lowgemm.analysis import SassReport
 from lowgemm.gemm import ladder
 from lowgemm.hardware import gpu_record
@@ -20,7 +22,6 @@ from lowgemm.studies.questions.answer import Subject
 from lowgemm.view.pages import index_page, rung_page
 from lowgemm.view.questions import questions_page
 
-ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "sass_reports"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 STORY_ARCH = "sm_90"
@@ -56,22 +57,5 @@ def timings() -> dict[str, LadderReport]:
     return {path.name: read_report(path) for path in files}
 
 
-def main() -> int:
-    """Write what changed, or with ``--check`` report it."""
-    stale = []
-    for path, text in pages().items():
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(path.relative_to(ROOT).as_posix())
-        if "--check" not in sys.argv:
-            path.write_text(text, encoding="utf-8")
-    if stale and "--check" in sys.argv:
-        print(f"not up to date: {', '.join(stale)}; run make sass", file=sys.stderr)
-        return 1
-    if stale:
-        print(f"wrote {', '.join(stale)}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(update(pages(), "make sass"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from lowgemm.device import Gpu, driver_version
 from lowgemm.device.clock import SmClock
 from lowgemm.errors import MeasurementError
 from lowgemm.report.plain import plain
+from lowgemm.studies.files import read_json, write_json
 from lowgemm.studies.lab import LabResult, LabRow, MachineCode, Measurement, Prediction
 
 __all__ = ["LabProvenance", "LabReport", "lab_provenance", "read_lab_report", "write_lab_report"]
@@ -84,14 +84,7 @@ def write_lab_report(report: LabReport, path: Path) -> None:
             f"there is nothing measured to write to {path}",
             report.result.unmeasured or "run the experiment on a GPU",
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(report.as_json(), indent=1, allow_nan=False)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise MeasurementError(
-            f"{path} cannot be written: {error.strerror}", "name a folder that can be written to"
-        ) from error
+    write_json(report.as_json(), path)
 
 
 def read_lab_report(path: Path) -> LabReport:
@@ -102,17 +95,7 @@ def read_lab_report(path: Path) -> LabReport:
     MeasurementError
         The file is not there or holds something else.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MeasurementError(f"{path} cannot be read: {error.strerror}", _WRITE_ONE) from error
-    except (ValueError, RecursionError) as error:
-        raise MeasurementError(f"{path} is not JSON", _WRITE_ONE) from error
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        raise MeasurementError(
-            f"{path} is no experiment's report of schema {SCHEMA} (it has {schema})", _WRITE_ONE
-        )
+    data = read_json(path, SCHEMA, "experiment's report", _WRITE_ONE)
     try:
         return _report(data)
     except (KeyError, TypeError, AttributeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from lowgemm.errors import MeasurementError
 from lowgemm.report.plain import plain
+from lowgemm.studies.files import read_json, write_json
 
 __all__ = [
     "LadderReport",
@@ -125,13 +125,7 @@ def write_report(report: LadderReport, path: Path) -> None:
         "provenance": plain(report.provenance),
         "rows": report.rows_as_json(),
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise MeasurementError(
-            f"{path} cannot be written: {error.strerror}", "name a file that can be written"
-        ) from error
+    write_json(data, path)
 
 
 def read_report(path: Path) -> LadderReport:
@@ -142,17 +136,7 @@ def read_report(path: Path) -> LadderReport:
     MeasurementError
         The file is not there or holds something else.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MeasurementError(f"{path} cannot be read: {error.strerror}", _WRITE_ONE) from error
-    except (ValueError, RecursionError) as error:
-        raise MeasurementError(f"{path} is not JSON", _WRITE_ONE) from error
-    schema = data.get("schema") if isinstance(data, dict) else None
-    if schema != SCHEMA:
-        raise MeasurementError(
-            f"{path} is no ladder report of schema {SCHEMA} (it has {schema})", _WRITE_ONE
-        )
+    data = read_json(path, SCHEMA, "ladder report", _WRITE_ONE)
     try:
         return LadderReport(
             tuple(_record(LadderRow, row) for row in data["rows"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from lowgemm.errors import MeasurementError
 from lowgemm.hardware import GpuRecord
+from lowgemm.studies.files import read_json, write_json
 from lowgemm.toolchain import cache_directory
 
 __all__ = ["measured_gpu_path", "read_gpu_record", "write_gpu_record"]
@@ -32,14 +32,7 @@ def write_gpu_record(record: GpuRecord, path: Path) -> None:
     MeasurementError
         The file cannot be written.
     """
-    text = json.dumps({"schema": SCHEMA, **asdict(record)}, indent=1, allow_nan=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise MeasurementError(
-            f"{path} cannot be written: {error.strerror}", "name a folder that can be written to"
-        ) from error
+    write_json({"schema": SCHEMA, **asdict(record)}, path)
 
 
 def read_gpu_record(path: Path) -> GpuRecord:
@@ -50,14 +43,8 @@ def read_gpu_record(path: Path) -> GpuRecord:
     MeasurementError
         The file is not there or holds something else.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MeasurementError(f"{path} cannot be read: {error.strerror}", _MEASURE) from error
-    except (ValueError, RecursionError) as error:
-        raise MeasurementError(f"{path} is not JSON", _MEASURE) from error
-    if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
-        raise MeasurementError(f"{path} is no GPU's record of schema {SCHEMA}", _MEASURE)
+    data = read_json(path, SCHEMA, "GPU's record", _MEASURE)
+    del data["schema"]
     try:
         return _record(data)
     except (KeyError, TypeError, ValueError) as error:
