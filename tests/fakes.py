@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -175,6 +175,54 @@ class FakeDevice(Device):
     def load(self, code: CubinSource | bytes) -> Module:
         assert not isinstance(code, bytes)
         return FakeModule(self, code)
+
+    def synchronize(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+# ---- time that a test moves
+
+
+class Moment(Protocol):
+    """A device's time in microseconds."""
+
+    now_us: float
+
+
+class TimedEvent(Event):
+    """An event that keeps the time at which it was recorded."""
+
+    def __init__(self, clock: Moment) -> None:
+        self.clock = clock
+        self.at_us = 0.0
+
+    def record(self, stream: object = None) -> None:
+        self.at_us = self.clock.now_us
+
+    def elapsed_us(self, since: Event) -> float:
+        assert isinstance(since, TimedEvent)
+        return self.at_us - since.at_us
+
+    def synchronize(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class TimedStream(Stream):
+    """A stream on which everything is done at once."""
+
+    def record(self, event: Event | None = None) -> Event:
+        assert event is not None
+        event.record(self)
+        return event
+
+    def wait(self, event: Event) -> None:
+        pass
 
     def synchronize(self) -> None:
         pass

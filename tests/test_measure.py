@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+from fakes import TimedEvent, TimedStream
 
 from lowgemm.errors import MeasurementError
 from lowgemm.measure import (
@@ -17,7 +18,6 @@ from lowgemm.measure import (
     relative_uncertainty,
     summarise,
 )
-from lowgemm.runtime import Event, Stream
 
 
 class Clock:
@@ -37,44 +37,6 @@ class Clock:
         return launch
 
 
-class FakeEvent(Event):
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.at_us = 0.0
-
-    def record(self, stream: object = None) -> None:
-        self.at_us = self.clock.now_us
-
-    def elapsed_us(self, since: Event) -> float:
-        assert isinstance(since, FakeEvent)
-        return self.at_us - since.at_us
-
-    def synchronize(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class FakeStream(Stream):
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def record(self, event: Event | None = None) -> Event:
-        assert event is not None
-        event.record(self)
-        return event
-
-    def wait(self, event: Event) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 QUICK = TimerSettings(warm_up_s=0.0, max_seconds=0.5)
 
 
@@ -88,8 +50,8 @@ def run(
 ) -> dict[str, Timing]:
     return measure(
         candidates,
-        stream=FakeStream(clock),
-        new_event=lambda: FakeEvent(clock),
+        stream=TimedStream(),
+        new_event=lambda: TimedEvent(clock),
         flush=flush,
         settings=settings,
         read_clock_mhz=read_clock_mhz,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from fakes import TimedEvent, TimedStream
 
 from lowgemm.errors import MeasurementError, UnmeasurableError
 from lowgemm.measure import PowerMeter, PowerRun, measure_power, power_of
-from lowgemm.runtime import Event, Stream
 
 
 class Machine:
@@ -34,47 +34,12 @@ class Machine:
         self.now_us += seconds * 1e6
 
 
-class FakeEvent(Event):
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.at_us = 0.0
-
-    def record(self, stream: object = None) -> None:
-        self.at_us = self.machine.now_us
-
-    def elapsed_us(self, since: Event) -> float:
-        assert isinstance(since, FakeEvent)
-        return self.at_us - since.at_us
-
-    def synchronize(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class FakeStream(Stream):
-    def record(self, event: Event | None = None) -> Event:
-        assert event is not None
-        event.record(self)
-        return event
-
-    def wait(self, event: Event) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 def run(machine: Machine, meter: PowerMeter) -> PowerRun:
     """A measurement on the machine's time."""
     return measure_power(
         machine.launch,
-        stream=FakeStream(),
-        new_event=lambda: FakeEvent(machine),
+        stream=TimedStream(),
+        new_event=lambda: TimedEvent(machine),
         meter=meter,
         now_s=machine.now_s,
     )

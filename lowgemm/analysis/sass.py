@@ -13,7 +13,19 @@ from lowgemm.binary.instruction import Instruction, SourceLine
 from lowgemm.binary.sass import SassKernel
 from lowgemm.compiler import Build, KernelResources
 
-__all__ = ["LoopReport", "SassReport", "analyse_build", "analyse_cubin", "analyse_kernel"]
+__all__ = [
+    "LoopReport",
+    "SassReport",
+    "analyse_build",
+    "analyse_cubin",
+    "analyse_kernel",
+    "count_in",
+]
+
+
+def count_in(mix: Mapping[str, int], name: str) -> int:
+    """How often an instruction occurs in a mix: ``LDS.128`` that width, ``LDS`` all widths."""
+    return sum(n for mnemonic, n in mix.items() if name in (mnemonic, mnemonic.partition(".")[0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 from lowgemm.device.gpu import Gpu
+from lowgemm.device.nvml import Nvml
 
 __all__ = ["SmClock"]
 
@@ -16,34 +14,18 @@ class SmClock:
     Parameters
     ----------
     gpu
-        The GPU; NVML knows it by its UUID, whatever CUDA_VISIBLE_DEVICES hides.
+        The GPU.
     """
 
     def __init__(self, gpu: Gpu) -> None:
-        self._nvml: Any = None
-        self._handle: Any = None
-        # NVML is a library of its own and may be missing, or forbidden in a container.
-        with contextlib.suppress(Exception):
-            from cuda.bindings import nvml
-
-            nvml.init_v2()
-            self._handle = nvml.device_get_handle_by_uuid(gpu.uuid)
-            self._nvml = nvml
+        self._nvml = Nvml(gpu)
 
     def read_mhz(self) -> int | None:
         """The clock now, in MHz, or None."""
-        if self._nvml is None:
-            return None
-        with contextlib.suppress(Exception):
-            return int(
-                self._nvml.device_get_clock_info(self._handle, self._nvml.ClockType.CLOCK_SM)
-            )
-        return None
+        return self._nvml.ask(
+            lambda nvml, gpu: int(nvml.device_get_clock_info(gpu, nvml.ClockType.CLOCK_SM))
+        )
 
     def driver_release(self) -> str | None:
         """The driver's own version (``"580.159.04"``), or None."""
-        if self._nvml is None:
-            return None
-        with contextlib.suppress(Exception):
-            return str(self._nvml.system_get_driver_version())
-        return None
+        return self._nvml.ask(lambda nvml, gpu: str(nvml.system_get_driver_version()))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 from lowgemm.device.gpu import Gpu
+from lowgemm.device.nvml import Nvml
 
 __all__ = ["EnergyMeter"]
 
@@ -16,19 +14,11 @@ class EnergyMeter:
     Parameters
     ----------
     gpu
-        The GPU; NVML knows it by its UUID.
+        The GPU.
     """
 
     def __init__(self, gpu: Gpu) -> None:
-        self._nvml: Any = None
-        self._handle: Any = None
-        # NVML is a library of its own and may be missing, or forbidden in a container.
-        with contextlib.suppress(Exception):
-            from cuda.bindings import nvml
-
-            nvml.init_v2()
-            self._handle = nvml.device_get_handle_by_uuid(gpu.uuid)
-            self._nvml = nvml
+        self._nvml = Nvml(gpu)
 
     def read_joules(self) -> float | None:
         """The energy since the driver was loaded (Volta and later). It moves in steps."""
@@ -40,8 +30,4 @@ class EnergyMeter:
 
     def _read(self, function: str) -> float | None:
         """NVML counts both in thousandths."""
-        if self._nvml is None:
-            return None
-        with contextlib.suppress(Exception):
-            return int(getattr(self._nvml, function)(self._handle)) / 1e3
-        return None
+        return self._nvml.ask(lambda nvml, gpu: int(getattr(nvml, function)(gpu)) / 1e3)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lowgemm.device import Gpu, driver_version
-from lowgemm.device.clock import SmClock
+from lowgemm.device import Gpu
 from lowgemm.errors import MeasurementError
 from lowgemm.report.plain import plain
+from lowgemm.report.provenance import run_facts
 from lowgemm.studies.files import read_json, write_json
 from lowgemm.studies.lab import LabResult, LabRow, MachineCode, Measurement, Prediction
 
@@ -54,19 +53,11 @@ class LabReport:
 
 def lab_provenance(gpu: Gpu, command: str, clock_mhz: int | None) -> LabProvenance:
     """Say where measurements that were just made come from."""
-    import lowgemm
     from lowgemm.toolchain import nvrtc_full_version
 
     return LabProvenance(
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
-        command=command,
-        lowgemm=lowgemm.__version__,
+        **run_facts(gpu, command),
         nvrtc=nvrtc_full_version(),
-        gpu=gpu.name,
-        compute_capability="{}.{}".format(*gpu.capability),
-        multiprocessors=gpu.multiprocessors,
-        driver=SmClock(gpu).driver_release(),
-        driver_cuda="{}.{}".format(*driver_version()),
         clock_mhz=clock_mhz,
     )
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from lowgemm.analysis import SassReport
-from lowgemm.device import Gpu, driver_version
-from lowgemm.device.clock import SmClock
+from lowgemm.device import Gpu
 from lowgemm.gemm import RUNG_NAMES, GemmProblem
 from lowgemm.measure import Timing
+from lowgemm.report.provenance import run_facts
 from lowgemm.report.records import LadderReport, LadderRow, Provenance
 from lowgemm.studies.ladder import CompiledRung, LadderRun
 
@@ -135,20 +134,12 @@ def provenance_of(
     gpu: Gpu, run: LadderRun, compiled: Sequence[CompiledRung], *, command: str, cold: bool
 ) -> Provenance:
     """Say where a run's numbers come from."""
-    import lowgemm
 
     peer = run.peer
     timing = peer.timing if peer else None
     return Provenance(
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
-        command=command,
-        lowgemm=lowgemm.__version__,
+        **run_facts(gpu, command),
         nvrtc=", ".join(sorted({item.build.nvrtc_version for item in compiled})),
-        gpu=gpu.name,
-        compute_capability="{}.{}".format(*gpu.capability),
-        multiprocessors=gpu.multiprocessors,
-        driver=SmClock(gpu).driver_release(),
-        driver_cuda="{}.{}".format(*driver_version()),
         clock_mhz=run.clock_mhz,
         cache="cold" if cold else "hot",
         cublas=peer.identity.version if peer else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lowgemm.analysis import LoopReport, SassReport
+from lowgemm.analysis import LoopReport, SassReport, count_in
 from lowgemm.errors import (
     ArgumentValueError,
     DriverNotFoundError,
@@ -242,11 +242,7 @@ def _steps(report: SassReport, record: Rung) -> float | None:
     """Steps along k of an iteration of the hot loop: its FFMAs over those of a step."""
     if record.k_steps is None or report.hot is None:
         return None
-    return _count(report.hot, "FFMA") / (record.tm * record.tn) or None
-
-
-def _count(loop: LoopReport, name: str) -> int:
-    return sum(n for mnemonic, n in loop.mix.items() if mnemonic.split(".")[0] == name)
+    return count_in(report.hot.mix, "FFMA") / (record.tm * record.tn) or None
 
 
 def _lds_rows(loop: LoopReport) -> int:
@@ -261,10 +257,10 @@ def _lds_rows(loop: LoopReport) -> int:
 
 
 def _per_step(loop: LoopReport | None, steps: float | None, name: str) -> float | None:
-    return _count(loop, name) / steps if loop and steps else None
+    return count_in(loop.mix, name) / steps if loop and steps else None
 
 
 def _others(loop: LoopReport | None, steps: float | None) -> float | None:
     if not loop or not steps:
         return None
-    return (loop.instructions - _count(loop, "FFMA") - _count(loop, "LDS")) / steps
+    return (loop.instructions - count_in(loop.mix, "FFMA") - count_in(loop.mix, "LDS")) / steps

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lowgemm.analysis import LoopReport, SassReport
+from lowgemm.analysis import LoopReport, SassReport, count_in
 from lowgemm.analysis.difference import per_thousand
 from lowgemm.gemm import Rung
 from lowgemm.hardware import Architecture, capability
@@ -140,11 +140,11 @@ def _per_k_step(rung: Rung, report: SassReport) -> list[str]:
     if rung.k_steps is None or report.hot is None:
         return []
     counts = {
-        "FFMA": _count(report.hot, "FFMA"),
-        "LDS": _count(report.hot, "LDS"),
+        "FFMA": count_in(report.hot.mix, "FFMA"),
+        "LDS": count_in(report.hot.mix, "LDS"),
         "other instructions": report.hot.instructions
-        - _count(report.hot, "FFMA")
-        - _count(report.hot, "LDS"),
+        - count_in(report.hot.mix, "FFMA")
+        - count_in(report.hot.mix, "LDS"),
         "bank cycles": report.hot.conflict_cycles,
     }
     per_step = ", ".join(f"{count / rung.k_steps:.1f} {name}" for name, count in counts.items())
@@ -167,16 +167,9 @@ def _loop_table(reports: Mapping[str, SassReport]) -> list[str]:
 
 
 def _loop_cells(loop: LoopReport) -> list[str]:
-    counts = [str(_count(loop, name)) for name in _COLUMNS[1:]]
+    counts = [str(count_in(loop.mix, name)) for name in _COLUMNS[1:]]
     share = f"{100 * loop.ffma_share:.1f} %"
     return [str(loop.instructions), *counts, share, str(loop.conflict_cycles)]
-
-
-def _count(loop: LoopReport, name: str) -> int:
-    """A mnemonic's count; without a width, all its widths."""
-    if "." in name:
-        return loop.mix.get(name, 0)
-    return sum(count for key, count in loop.mix.items() if key.partition(".")[0] == name)
 
 
 def _difference(rung: Rung, report: SassReport, before: Rung, earlier: SassReport) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from lowgemm.analysis import SassReport
+from lowgemm.analysis import SassReport, count_in
 from lowgemm.compiler import Build, compile_file
 from lowgemm.device import Gpu
 from lowgemm.errors import UnmeasurableError
@@ -182,15 +182,10 @@ def _machine_code(experiment: Experiment, report: SassReport) -> MachineCode:
         shared_bytes=report.shared_bytes,
         spill_bytes=_spills(report),
         instructions=place.instructions,
-        mix={name: _count(place.mix, name) for name in experiment.counted},
+        mix={name: count_in(place.mix, name) for name in experiment.counted},
         conflict_cycles=report.hot.conflict_cycles if report.hot else None,
     )
 
 
 def _spills(report: SassReport) -> int:
     return (report.spill_store_bytes or 0) + (report.spill_load_bytes or 0)
-
-
-def _count(mix: Mapping[str, int], wanted: str) -> int:
-    """How often an instruction occurs; without a width in all its widths."""
-    return sum(n for name, n in mix.items() if wanted in (name, name.partition(".")[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowgemm.analysis import count_in
 from lowgemm.hardware.shared_memory import wavefronts
 from lowgemm.model import (
     estimate_registers,
@@ -67,11 +68,11 @@ def steps_of_a_kernel(subject: Subject) -> Answer:
     rung, report = subject.rungs["ex7"], subject.report("ex7")
     mix = report.mix
     counted = (
-        ("global to shared", "LDG.128, STS", _total(mix, "LDG"), _total(mix, "STS")),
-        ("barrier: the tile is there", "BAR", _total(mix, "BAR"), None),
-        ("shared to registers", "LDS.128", _total(mix, "LDS"), None),
-        ("outer products", "FFMA", _total(mix, "FFMA"), None),
-        ("registers to global", "STG", _total(mix, "STG"), None),
+        ("global to shared", "LDG.128, STS", count_in(mix, "LDG"), count_in(mix, "STS")),
+        ("barrier: the tile is there", "BAR", count_in(mix, "BAR"), None),
+        ("shared to registers", "LDS.128", count_in(mix, "LDS"), None),
+        ("outer products", "FFMA", count_in(mix, "FFMA"), None),
+        ("registers to global", "STG", count_in(mix, "STG"), None),
     )
     return Answer(
         3,
@@ -102,11 +103,6 @@ def steps_of_a_kernel(subject: Subject) -> Answer:
             ),
         ),
     )
-
-
-def _total(mix: object, name: str) -> int:
-    assert isinstance(mix, dict)
-    return sum(n for mnemonic, n in mix.items() if mnemonic.partition(".")[0] == name)
 
 
 def outer_product(subject: Subject) -> Answer:

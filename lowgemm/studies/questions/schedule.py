@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lowgemm.analysis import count_in
 from lowgemm.binary.instruction import Instruction
 from lowgemm.model import in_flight, occupancy_report
 from lowgemm.studies.questions.answer import Answer, AnswerTable, Subject
@@ -102,10 +103,7 @@ def async_copies(subject: Subject) -> Answer:
         rung = subject.rungs[name]
         hot = report.hot
         mix = hot.mix if hot else {}
-        counts = [
-            sum(n for mnemonic, n in mix.items() if mnemonic.partition(".")[0] == wanted)
-            for wanted in ("LDG", "STS", "LDGSTS")
-        ]
+        counts = [count_in(mix, wanted) for wanted in ("LDG", "STS", "LDGSTS")]
         ffma = mix.get("FFMA", 0)
         per_step = len(mix) and ffma / (rung.tm * rung.tn)
         rows.append(
