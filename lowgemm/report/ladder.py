@@ -134,7 +134,6 @@ def provenance_of(
     gpu: Gpu, run: LadderRun, compiled: Sequence[CompiledRung], *, command: str, cold: bool
 ) -> Provenance:
     """Say where a run's numbers come from."""
-
     peer = run.peer
     timing = peer.timing if peer else None
     return Provenance(
