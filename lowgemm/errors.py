@@ -20,6 +20,8 @@ __all__ = [
     "DriverNotFoundError",
     "DtypeError",
     "EmptyCubinError",
+    "EmulationError",
+    "EmulatorFindingsError",
     "EncodingError",
     "ExpectationError",
     "GridSizeError",
@@ -44,6 +46,7 @@ __all__ = [
     "UnknownArchitectureError",
     "UnknownExperimentError",
     "UnknownGpuError",
+    "UnknownInstructionError",
     "UnknownRungError",
     "UnmeasurableError",
     "VerificationError",
@@ -247,6 +250,42 @@ class KernelFaultError(DriverError):
     ) -> None:
         super().__init__(what, remedy, code=code, call=call)
         self.kernels = kernels
+
+
+# ---- emulating
+
+
+class EmulationError(LowgemmError):
+    """The emulator cannot go on with a kernel. ``kernel`` is its name."""
+
+    def __init__(self, what: str, remedy: str = "", *, kernel: str = "") -> None:
+        super().__init__(what, remedy)
+        self.kernel = kernel
+
+
+class UnknownInstructionError(EmulationError):
+    """An instruction that the emulator does not know; it stands at ``address``."""
+
+    def __init__(
+        self, what: str, remedy: str = "", *, kernel: str = "", address: int | None = None
+    ) -> None:
+        super().__init__(what, remedy, kernel=kernel)
+        self.address = address
+
+
+class EmulatorFindingsError(EmulationError):
+    """A kernel ran to its end and did something wrong. ``findings`` says what, where and who."""
+
+    def __init__(
+        self,
+        what: str,
+        remedy: str = "",
+        *,
+        kernel: str = "",
+        findings: tuple[object, ...] = (),
+    ) -> None:
+        super().__init__(what, remedy, kernel=kernel)
+        self.findings = findings
 
 
 # ---- checking and measuring

@@ -17,7 +17,19 @@ from lowgemm.binary.signature import KernelSignature, Parameter, ParameterKind
 from lowgemm.errors import CubinError, KernelNotFoundError
 from lowgemm.hardware import Architecture
 
-__all__ = ["CodePart", "Cubin", "KernelCode", "code_span", "read_cubin"]
+__all__ = [
+    "CodePart",
+    "Cubin",
+    "Elf",
+    "KernelCode",
+    "Section",
+    "attributes_of",
+    "code_span",
+    "damaged",
+    "names_of_symbols",
+    "read_cubin",
+    "read_elf",
+]
 
 _EM_CUDA = 190
 _ET_EXEC = 2
@@ -139,7 +151,7 @@ def read_cubin(data: bytes) -> Cubin:
     except CubinError:
         raise
     except Exception as error:  # pyelftools answers damage with exceptions of many types
-        raise _damaged("ELF structure", f"{type(error).__name__}: {error}") from error
+        raise damaged("ELF structure", f"{type(error).__name__}: {error}") from error
 
 
 def code_span(data: bytes, kernel: str) -> tuple[int, int, Architecture]:
@@ -160,11 +172,11 @@ def code_span(data: bytes, kernel: str) -> tuple[int, int, Architecture]:
             f"it has {known}",
             available=tuple(read.code),
         )
-    section = _read_elf(bytes(data)).named[f".text.{kernel}"]
+    section = read_elf(bytes(data)).named[f".text.{kernel}"]
     return section.start, section.end, read.arch
 
 
-def _damaged(where: str, what: str) -> CubinError:
+def damaged(where: str, what: str) -> CubinError:
     return CubinError(f"not a readable cubin: {where}: {what}", "compile or copy the file again")
 
 
@@ -172,7 +184,7 @@ def _damaged(where: str, what: str) -> CubinError:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class Section:
     index: int
     name: str
     size: int
@@ -187,21 +199,21 @@ class _Section:
 
 
 @dataclass(frozen=True, slots=True)
-class _Elf:
+class Elf:
     flags: int
     abi: int
     executable: bool
-    sections: tuple[_Section, ...]
-    named: Mapping[str, _Section]
+    sections: tuple[Section, ...]
+    named: Mapping[str, Section]
 
-    def find(self, name: str) -> _Section | None:
+    def find(self, name: str) -> Section | None:
         return self.named.get(name)
 
 
 def _read(data: bytes) -> Cubin:
-    elf = _read_elf(data)
+    elf = read_elf(data)
     arch = _architecture(elf)
-    symbols = _symbols(elf)
+    symbols = names_of_symbols(elf)
     graph = elf.find(".nv.callgraph")
     program = _Program(
         elf,
@@ -216,12 +228,12 @@ def _read(data: bytes) -> Cubin:
         # A kernel is a function symbol marked as an entry; others are device functions.
         if symbol.is_entry and symbol.section < len(elf.sections):
             if symbol.name in code:
-                raise _damaged(".symtab", f"kernel {symbol.name!r} stands twice")
+                raise damaged(".symtab", f"kernel {symbol.name!r} stands twice")
             kernel = _kernel(elf, arch, symbol, counts.get(symbol.index, _Counts()))
             kernels[symbol.name] = _with_callees(kernel, symbol, program, counts)
             code[symbol.name] = _code(symbol, program)
             if sum(len(part.content) for part in code.values()) > _MOST_CODE_BYTES:
-                raise _damaged(".nv.callgraph", f"more than {_MOST_CODE_BYTES} bytes of code")
+                raise damaged(".nv.callgraph", f"more than {_MOST_CODE_BYTES} bytes of code")
     own = {s.name: counts.get(s.index, _Counts()).registers for s in symbols if s.name in kernels}
     texts = (s.name.removeprefix(".text.") for s in elf.sections if s.name.startswith(".text."))
     separate = frozenset(texts) - kernels.keys()
@@ -232,7 +244,7 @@ def _read(data: bytes) -> Cubin:
 class _Program:
     """The functions of a cubin, and which calls which; ``behind`` are those in each section."""
 
-    elf: _Elf
+    elf: Elf
     symbols: list[_Symbol]
     calls: CallGraph
     behind: Mapping[int, set[int]]
@@ -241,7 +253,7 @@ class _Program:
         """What a kernel may call that has a section of its own or is not here."""
         found = self.calls.reached(symbol.index)
         if any(index >= len(self.symbols) for index in found):
-            raise _damaged(".nv.callgraph", f"it names symbol {max(found)}")
+            raise damaged(".nv.callgraph", f"it names symbol {max(found)}")
         return [self.symbols[index] for index in found]
 
 
@@ -266,7 +278,7 @@ def _code(kernel: _Symbol, program: _Program) -> KernelCode:
         parts.append(CodePart(function, start))
         starts = sorted(program.behind.get(index, ()))
         if starts and starts[-1] >= len(section.content):
-            raise _damaged(f"kernel {kernel.name!r}", "a function begins beyond its code")
+            raise damaged(f"kernel {kernel.name!r}", "a function begins beyond its code")
         functions += [start + at for at in starts]
         for at, targets in _branch_targets(elf.find(f".nv.info.{function}")):
             tables[start + at] = tuple(start + target for target in targets)
@@ -283,20 +295,20 @@ def _external(kernel: _Symbol, program: _Program) -> tuple[str, ...]:
     return tuple(name for name in names if name not in _SYSTEM_CALLS)
 
 
-def _branch_targets(info: _Section | None) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _branch_targets(info: Section | None) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Branches through tables: address, a word that is 0, how many targets, and these."""
-    for attribute, value in _attributes(info) if info else ():
+    for attribute, value in attributes_of(info) if info else ():
         if attribute != _EIATTR_INDIRECT_BRANCH_TARGETS:
             continue
         assert info is not None
         if len(value) % 4:
-            raise _damaged(info.name, f"attribute {attribute:#x} has {len(value)} bytes")
+            raise damaged(info.name, f"attribute {attribute:#x} has {len(value)} bytes")
         words, at = [word for (word,) in struct.iter_unpack("<I", value)], 0
         while at + 3 <= len(words):
             count = words[at + 2]
             targets = words[at + 3 : at + 3 + count]
             if len(targets) < count:
-                raise _damaged(info.name, f"attribute {attribute:#x} is cut off")
+                raise damaged(info.name, f"attribute {attribute:#x} is cut off")
             yield words[at], tuple(dict.fromkeys(targets))
             at += 3 + count
 
@@ -331,7 +343,7 @@ def _shared_bytes(kernel: _Symbol, reached: list[_Symbol], program: _Program) ->
         content = relocations.content if relocations else b""
         for _, info, _ in struct.iter_unpack("<QQq", content[: len(content) // 24 * 24]):
             if info >> 32 >= len(program.symbols):
-                raise _damaged(f".rela{sections[code].name}", f"it names symbol {info >> 32}")
+                raise damaged(f".rela{sections[code].name}", f"it names symbol {info >> 32}")
             symbol = program.symbols[info >> 32]
             where = sections[symbol.section].name if symbol.section < len(sections) else ""
             if where.startswith(_SHARED_SECTIONS) and where != own:
@@ -339,43 +351,43 @@ def _shared_bytes(kernel: _Symbol, reached: list[_Symbol], program: _Program) ->
     return sum(variables.values())
 
 
-def _read_elf(data: bytes) -> _Elf:
+def read_elf(data: bytes) -> Elf:
     if data[:4] != b"\x7fELF":
-        raise _damaged("offset 0", f"no ELF magic in {data[:4]!r} ({len(data)} bytes in all)")
+        raise damaged("offset 0", f"no ELF magic in {data[:4]!r} ({len(data)} bytes in all)")
     if data[4:6] != b"\x02\x01":
-        raise _damaged("offset 4", "not a 64-bit little-endian ELF file")
+        raise damaged("offset 4", "not a 64-bit little-endian ELF file")
     from elftools.elf.elffile import ELFFile
 
     file = ELFFile(io.BytesIO(data))
     header = file.header
     if struct.unpack_from("<H", data, 18)[0] != _EM_CUDA:
-        raise _damaged("offset 18", f"machine {header['e_machine']}, not EM_CUDA")
+        raise damaged("offset 18", f"machine {header['e_machine']}, not EM_CUDA")
     count = file.num_sections()
     end = header["e_shoff"] + count * header["e_shentsize"]
     if count > _MAX_SECTIONS or end > len(data) or header["e_shentsize"] < 64:
-        raise _damaged("section headers", f"{count} of them, beyond the file's {len(data)} bytes")
+        raise damaged("section headers", f"{count} of them, beyond the file's {len(data)} bytes")
     sections = tuple(_section(data, i, file.get_section(i)) for i in range(count))
     claimed = sum(section.end - section.start for section in sections)
     if claimed > _MOST_SHARING * len(data):
         what = f"sections of {claimed} bytes in a file of {len(data)}"
-        raise _damaged("section headers", what)
+        raise damaged("section headers", what)
     kind = struct.unpack_from("<H", data, 16)[0]
     named = {section.name: section for section in reversed(sections)}  # the first counts
-    return _Elf(header["e_flags"], data[8], kind == _ET_EXEC, sections, named)
+    return Elf(header["e_flags"], data[8], kind == _ET_EXEC, sections, named)
 
 
-def _section(data: bytes, index: int, section: object) -> _Section:
+def _section(data: bytes, index: int, section: object) -> Section:
     header = section.header  # type: ignore[attr-defined]  # pyelftools is untyped
     name = str(section.name)  # type: ignore[attr-defined]
     size, offset = int(header["sh_size"]), int(header["sh_offset"])
     if header["sh_type"] in _NO_CONTENT:
-        return _Section(index, name, size, data)
+        return Section(index, name, size, data)
     if offset + size > len(data):
-        raise _damaged(f"section {name!r}", f"ends at {offset + size}, file has {len(data)} bytes")
-    return _Section(index, name, size, data, offset, offset + size)
+        raise damaged(f"section {name!r}", f"ends at {offset + size}, file has {len(data)} bytes")
+    return Section(index, name, size, data, offset, offset + size)
 
 
-def _architecture(elf: _Elf) -> Architecture:
+def _architecture(elf: Elf) -> Architecture:
     """Architecture from e_flags and .nv.compat.
 
     ABI version 7 (NVRTC 12, up to sm_90): SM number in bits 0-7, bit 11 marks ``a``. ABI version 8
@@ -386,12 +398,12 @@ def _architecture(elf: _Elf) -> Architecture:
         number, specific = elf.flags >> 8 & 0xFF, bool(elf.flags & 0x8)
         compat = elf.find(".nv.compat")
         if compat is not None:
-            for attribute, value in _attributes(compat):
+            for attribute, value in attributes_of(compat):
                 specific |= attribute == _COMPAT_ARCH_SPECIFIC and value[:1] == b"\1"
     else:
         number, specific = elf.flags & 0xFF, bool(elf.flags & 0x800)
     if number < 20:
-        raise _damaged("e_flags", f"{elf.flags:#x} names no architecture (sm_{number})")
+        raise damaged("e_flags", f"{elf.flags:#x} names no architecture (sm_{number})")
     return Architecture(number // 10, number % 10, "a" if specific else "")
 
 
@@ -415,10 +427,10 @@ class _Counts:
     stack_bytes: int | None = 0
 
 
-def _symbols(elf: _Elf) -> list[_Symbol]:
+def names_of_symbols(elf: Elf) -> list[_Symbol]:
     table, strings = elf.find(".symtab"), elf.find(".strtab")
     if table is None or strings is None:
-        raise _damaged(".symtab", "there is no symbol table")
+        raise damaged(".symtab", "there is no symbol table")
     symbols, texts = [], strings.content
     usable = len(table.content) // 24 * 24
     for index, entry in enumerate(struct.iter_unpack("<IBBHQQ", table.content[:usable])):
@@ -435,14 +447,14 @@ def _symbols(elf: _Elf) -> list[_Symbol]:
 def _string(table: bytes, at: int) -> str:
     end = table.find(b"\0", at)
     if end < 0:
-        raise _damaged(".strtab", f"the name at {at} does not end")
+        raise damaged(".strtab", f"the name at {at} does not end")
     try:
         return table[at:end].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _damaged(".strtab", f"the name at {at} is no text") from error
+        raise damaged(".strtab", f"the name at {at} is no text") from error
 
 
-def _attributes(section: _Section) -> Iterator[tuple[int, bytes]]:
+def attributes_of(section: Section) -> Iterator[tuple[int, bytes]]:
     """Attributes of a .nv.info section: format byte, attribute byte, then the value.
 
     Format 1 has no value and two bytes of padding, 2 a byte and a byte of padding, 3 a u16,
@@ -454,31 +466,31 @@ def _attributes(section: _Section) -> Iterator[tuple[int, bytes]]:
         at += 4
         if form == 4:
             if at + value > len(content):
-                raise _damaged(section.name, f"attribute {attribute:#x} at {at - 4} is cut off")
+                raise damaged(section.name, f"attribute {attribute:#x} at {at - 4} is cut off")
             yield attribute, content[at : at + value]
             at += value
         elif form in (1, 2, 3):
             yield attribute, content[at - 2 : at]
         else:
-            raise _damaged(section.name, f"unknown format {form} at {at - 4}")
+            raise damaged(section.name, f"unknown format {form} at {at - 4}")
 
 
 def _numbers(section: str, attribute: int, value: bytes, layout: str) -> tuple[int, ...]:
     if len(value) != struct.calcsize(layout):
-        raise _damaged(section, f"attribute {attribute:#x} has {len(value)} bytes")
+        raise damaged(section, f"attribute {attribute:#x} has {len(value)} bytes")
     return struct.unpack(layout, value)
 
 
-def _resources(elf: _Elf, symbols: list[_Symbol]) -> dict[int, _Counts]:
+def _resources(elf: Elf, symbols: list[_Symbol]) -> dict[int, _Counts]:
     """Registers and stack per symbol index, from the cubin-wide .nv.info."""
     counts: dict[int, _Counts] = {}
     info = elf.find(".nv.info")
-    for attribute, value in _attributes(info) if info else ():
+    for attribute, value in attributes_of(info) if info else ():
         if attribute not in (_EIATTR_REGCOUNT, _EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE):
             continue
         symbol, number = _numbers(".nv.info", attribute, value, "<II")
         if symbol >= len(symbols):
-            raise _damaged(".nv.info", f"attribute {attribute:#x} names symbol {symbol}")
+            raise damaged(".nv.info", f"attribute {attribute:#x} names symbol {symbol}")
         record = counts.setdefault(symbol, _Counts())
         if attribute == _EIATTR_REGCOUNT:
             record.registers = number
@@ -502,13 +514,13 @@ class _KernelInfo:
     max_cluster_blocks: int | None = None
 
 
-def _kernel(elf: _Elf, arch: Architecture, symbol: _Symbol, counts: _Counts) -> KernelSignature:
+def _kernel(elf: Elf, arch: Architecture, symbol: _Symbol, counts: _Counts) -> KernelSignature:
     name = symbol.name
     text = elf.sections[symbol.section]
     if text.name != f".text.{name}":
-        raise _damaged(f"kernel {name!r}", f"its symbol points into section {text.name!r}")
+        raise damaged(f"kernel {name!r}", f"its symbol points into section {text.name!r}")
     if not 0 < counts.registers <= 255:
-        raise _damaged(f"kernel {name!r}", f"it claims {counts.registers} registers")
+        raise damaged(f"kernel {name!r}", f"it claims {counts.registers} registers")
     info = _kernel_info(elf.find(f".nv.info.{name}"))
     shared = elf.find(f".nv.shared.{name}")
     shared_bytes = shared.size if shared else 0
@@ -528,15 +540,15 @@ def _kernel(elf: _Elf, arch: Architecture, symbol: _Symbol, counts: _Counts) -> 
     )
 
 
-def _kernel_info(section: _Section | None) -> _KernelInfo:
+def _kernel_info(section: Section | None) -> _KernelInfo:
     info = _KernelInfo()
-    for attribute, value in _attributes(section) if section else ():
+    for attribute, value in attributes_of(section) if section else ():
         assert section is not None
         where = section.name
         if attribute in (_EIATTR_KPARAM_INFO, _EIATTR_KPARAM_INFO_V2):
             _, ordinal, offset, word = _numbers(where, attribute, value, "<IHHI")
             if ordinal in info.parameters:
-                raise _damaged(where, f"parameter {ordinal} stands twice")
+                raise damaged(where, f"parameter {ordinal} stands twice")
             info.parameters[ordinal] = _parameter(attribute, ordinal, offset, word)
         elif attribute == _EIATTR_CBANK_PARAM_SIZE:
             (info.parameter_bytes,) = _numbers(where, attribute, value, "<H")
@@ -572,13 +584,13 @@ def _in_order(name: str, info: _KernelInfo) -> tuple[Parameter, ...]:
     """The parameters by ordinal; they must be complete, disjoint and inside parameter space."""
     where = f"parameters of {name!r}"
     if sorted(info.parameters) != list(range(len(info.parameters))):
-        raise _damaged(where, f"there are numbers {sorted(info.parameters)[:20]}")
+        raise damaged(where, f"there are numbers {sorted(info.parameters)[:20]}")
     ordered = tuple(info.parameters[i] for i in range(len(info.parameters)))
     end = 0
     for parameter in ordered:
         if parameter.size_bytes == 0 or parameter.offset_bytes < end:
-            raise _damaged(where, f"number {parameter.index} is empty or overlaps the one before")
+            raise damaged(where, f"number {parameter.index} is empty or overlaps the one before")
         end = parameter.offset_bytes + parameter.size_bytes
     if info.parameter_bytes is not None and end > info.parameter_bytes:
-        raise _damaged(where, f"they end at {end}, the space has {info.parameter_bytes} bytes")
+        raise damaged(where, f"they end at {end}, the space has {info.parameter_bytes} bytes")
     return ordered

@@ -6,14 +6,17 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lowgemm.errors import CubinError, EncodingError
 from lowgemm.hardware import Architecture
 from lowgemm.isa import Access, ControlWord, Form, Opcode, Pipe, Predicate, lookup
 
-__all__ = ["INSTRUCTION_BYTES", "Instruction", "Register", "SourceLine", "decode"]
+__all__ = ["INSTRUCTION_BYTES", "Instruction", "Register", "SourceLine", "decode", "decode_at"]
 
 INSTRUCTION_BYTES = 16
+#: Decoded instructions that are kept: those of a kernel and of its variants.
+_KEPT = 1 << 15
 _ALWAYS = 7
 _NEVER = 15
 # Size field of loads and stores (bits 73-75).
@@ -178,23 +181,34 @@ def decode(code: bytes, arch: Architecture) -> tuple[Instruction, ...]:
 
 def _instructions(code: bytes, arch: Architecture) -> Iterator[Instruction]:
     for index, (low, high) in enumerate(struct.iter_unpack("<QQ", code)):
-        address = index * INSTRUCTION_BYTES
-        try:
-            control = ControlWord.decode(high)
-        except EncodingError as error:
-            raise CubinError(f"at {address:#06x}: {error.what}", error.remedy) from error
-        opcode = lookup(low, high, arch.major)
-        yield Instruction(
-            address=address,
-            low=low,
-            high=high,
-            opcode=opcode,
-            control=control,
-            registers=tuple(_registers(low, high, opcode, control, arch)),
-            predicates=tuple(opcode.predicates_in(low | high << 64)) if opcode else (),
-            width_bits=_width(low, high, opcode, arch),
-            target=_target(address, low, high, opcode, arch),
-        )
+        yield decode_at(index * INSTRUCTION_BYTES, low, high, arch)
+
+
+@lru_cache(maxsize=_KEPT)
+def decode_at(address: int, low: int, high: int, arch: Architecture) -> Instruction:
+    """Decode the instruction at an address from its lower and its upper 64 bits.
+
+    Raises
+    ------
+    CubinError
+        Its control word is illegal.
+    """
+    try:
+        control = ControlWord.decode(high)
+    except EncodingError as error:
+        raise CubinError(f"at {address:#06x}: {error.what}", error.remedy) from error
+    opcode = lookup(low, high, arch.major)
+    return Instruction(
+        address=address,
+        low=low,
+        high=high,
+        opcode=opcode,
+        control=control,
+        registers=tuple(_registers(low, high, opcode, control, arch)),
+        predicates=tuple(opcode.predicates_in(low | high << 64)) if opcode else (),
+        width_bits=_width(low, high, opcode, arch),
+        target=_target(address, low, high, opcode, arch),
+    )
 
 
 def _registers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -11,56 +10,17 @@ import numpy as np
 
 from lowgemm.device.context import LEGACY_STREAM, free, is_special_stream
 from lowgemm.device.stream import stream_handle
-from lowgemm.errors import ArgumentValueError, ArrayLayoutError, DriverError, DtypeError
+from lowgemm.errors import ArgumentValueError, ArrayLayoutError, DriverError
 from lowgemm.runtime.interchange import DLPACK_CUDA, cuda_array_interface, export_dlpack
 from lowgemm.runtime.interface import Array
+from lowgemm.runtime.shapes import checked_host_array, checked_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lowgemm.device.gpu import Gpu
 
-__all__ = ["DeviceArray", "element_dtype", "shape_of"]
-
-
-def shape_of(shape: int | Sequence[int]) -> tuple[int, ...]:
-    """A shape as a tuple of ints.
-
-    Raises
-    ------
-    ArrayLayoutError
-        An extent is negative or not an integer.
-    """
-    try:
-        extents = (operator.index(shape),)  # type: ignore[arg-type]  # the except takes sequences
-    except TypeError:
-        try:
-            extents = tuple(operator.index(extent) for extent in shape)  # type: ignore[union-attr, assignment]
-        except TypeError as error:
-            raise ArrayLayoutError(f"{shape!r} is no shape: {error}") from error
-    if any(extent < 0 for extent in extents):
-        raise ArrayLayoutError(f"the shape {extents} has a negative extent")
-    return extents
-
-
-def element_dtype(dtype: object) -> np.dtype[Any]:
-    """A dtype that may lie in a GPU's memory.
-
-    Raises
-    ------
-    DtypeError
-        It is none, holds Python objects, or is in the other byte order.
-    """
-    try:
-        result: np.dtype[Any] = np.dtype(dtype)  # type: ignore[call-overload]
-    except TypeError as error:
-        raise DtypeError(f"{dtype!r} is no dtype: {error}") from error
-    if result.hasobject or not result.isnative or result.itemsize == 0:
-        raise DtypeError(
-            f"elements of {result} cannot lie in a GPU's memory",
-            "use a numeric dtype in the machine's byte order",
-        )
-    return result
+__all__ = ["DeviceArray"]
 
 
 class DeviceArray(Array):
@@ -121,26 +81,13 @@ class DeviceArray(Array):
 
     # ---- copying
 
-    def _check_host(self, host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        host = np.asarray(host)
-        if host.dtype != self.dtype:
-            raise DtypeError(
-                f"the host array holds {host.dtype}, the device array {self.dtype}",
-                f"convert it: x.astype(numpy.{self.dtype})",
-            )
-        if host.shape != self.shape:
-            raise ArrayLayoutError(
-                f"the host array has shape {host.shape}, the device array {self.shape}"
-            )
-        return np.ascontiguousarray(host)
-
     def _check_writable(self) -> None:
         if self._readonly:
             raise ArrayLayoutError("the array is read-only", "copy it to an array of your own")
 
     def upload(self, host: np.ndarray[Any, Any], *, stream: object = None) -> None:
         self._check_writable()
-        host = self._check_host(host)
+        host = checked_host_array(self, host)
         self._transfer("cuMemcpyHtoD", (self.pointer, host.ctypes.data, self.nbytes), stream)
 
     def download(self, *, stream: object = None) -> np.ndarray[Any, Any]:
@@ -191,13 +138,7 @@ class DeviceArray(Array):
         context.synchronize_stream(handle)
 
     def view(self, offset: int, shape: int | Sequence[int]) -> DeviceArray:
-        extents = shape_of(shape)
-        count = math.prod(extents)
-        if not 0 <= offset <= offset + count <= self.size:
-            raise ArrayLayoutError(
-                f"a part of {count} elements from element {offset} on does not lie within "
-                f"{self.size} elements"
-            )
+        extents = checked_part(self, offset, shape)
         root = self._owner if isinstance(self._owner, DeviceArray) else self
         return DeviceArray(
             self.device,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowgemm.device.array import DeviceArray, element_dtype, shape_of
+from lowgemm.device.array import DeviceArray
 from lowgemm.device.context import Context
 from lowgemm.device.driver import call, initialise
 from lowgemm.device.module import DeviceModule
@@ -19,6 +19,7 @@ from lowgemm.hardware.gpus import GpuRecord, record_from_attributes
 from lowgemm.runtime.interchange import as_view
 from lowgemm.runtime.interface import Array, Device
 from lowgemm.runtime.launch import DeviceLimits
+from lowgemm.runtime.shapes import element_dtype, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,10 +11,11 @@ from lowgemm.device.context import WRONG_CONTEXT, free, same_stream
 from lowgemm.device.driver import check
 from lowgemm.device.faults import LaunchRecord
 from lowgemm.device.stream import stream_handle
-from lowgemm.errors import ArchitectureMismatchError, CubinError, DriverError, KernelNotFoundError
+from lowgemm.errors import DriverError
 from lowgemm.runtime.arguments import pack
 from lowgemm.runtime.interface import Kernel, Module, PreparedLaunch
 from lowgemm.runtime.launch import LaunchShape, check_launch
+from lowgemm.runtime.loading import Loadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,43 +40,18 @@ class DeviceModule(Module):
 
     def __init__(self, device: Gpu, code: CubinSource | bytes) -> None:
         self.device: Gpu = device
-        self._source: CubinSource | None = None
-        if isinstance(code, (bytes, bytearray, memoryview)):
-            from lowgemm.binary.cubin import read_cubin
-
-            image = bytes(code)
-            read = read_cubin(image)
-            self.arch = read.arch
-            signatures = read.kernels
-        elif isinstance(getattr(code, "cubin", None), bytes):
-            image = code.cubin
-            self._source = code
-            self.arch = code.arch
-            signatures = tuple(kernel.signature for kernel in code.kernels)
-        else:
-            raise CubinError(
-                f"a {type(code).__name__} is neither a build nor a cubin's bytes",
-                "pass what compile_source() returns, or the bytes of a .cubin file",
-            )
-        self._signatures = {signature.name: signature for signature in signatures}
-        self._check_architecture()
+        self._code = Loadable.of(code)
+        self.arch = self._code.arch
+        self._code.check_runs_on(device)
         context = device.context
         self.context = context
-        self._module = context.run("cuModuleLoadData", image)
+        self._module = context.run("cuModuleLoadData", self._code.image)
         self._free = weakref.finalize(self, free, context, "cuModuleUnload", self._module)
         self._kernels: dict[str, DeviceKernel] = {}
 
-    def _check_architecture(self) -> None:
-        major, minor = self.device.capability
-        if not self.arch.runs_on(major, minor):
-            raise ArchitectureMismatchError(
-                f"the cubin is for {self.arch}; {self.device.name} is {self.device.architecture}",
-                f"compile for {self.device.architecture}: the architecture of the device",
-            )
-
     @property
     def kernels(self) -> tuple[str, ...]:
-        return tuple(self._signatures)
+        return self._code.kernels
 
     def __repr__(self) -> str:
         return f"<DeviceModule {self.arch} on GPU {self.device.ordinal}: {', '.join(self.kernels)}>"
@@ -83,35 +59,11 @@ class DeviceModule(Module):
     def kernel(self, name: str | None = None) -> DeviceKernel:
         if not self._free.alive:
             raise _closed()
-        signature = self._find(name)
+        signature = self._code.find(name)
         kernel = self._kernels.get(signature.name)
         if kernel is None:
             kernel = self._kernels.setdefault(signature.name, DeviceKernel(self, signature))
         return kernel
-
-    def _find(self, name: str | None) -> KernelSignature:
-        known = self._signatures
-        if name is None:
-            if len(known) == 1:
-                return next(iter(known.values()))
-            raise KernelNotFoundError(
-                f"the cubin has {len(known)} kernels, and none was named",
-                f"name one of: {', '.join(known)}",
-                available=self.kernels,
-            )
-        if name in known:
-            return known[name]
-        if self._source is not None:
-            return self._source.kernel(name).signature
-        # A C++ name in a bare cubin: _Z, its length, the name, then the parameters' types.
-        mangled = [each for each in known if each.startswith(f"_Z{len(name)}{name}")]
-        if len(mangled) == 1:
-            return known[mangled[0]]
-        raise KernelNotFoundError(
-            f"the cubin has {len(mangled) or 'no'} kernel{'s' * (len(mangled) > 1)} named {name!r}",
-            f"it has: {', '.join(known)}",
-            available=self.kernels,
-        )
 
     def function(self, name: str) -> Any:
         """The driver's handle of a kernel."""

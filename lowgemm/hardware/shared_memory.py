@@ -55,18 +55,26 @@ def wavefronts(
     -----
     A warp's 4-byte accesses go together; of 8-byte accesses a half warp, of 16-byte accesses eight
     neighbouring lanes. Such a group takes as many wavefronts as the bank with the most distinct
-    words has; lanes that name one word share it. A load in which every lane n reads what lane n^1
-    reads, or every lane n what n^2 reads, goes through in groups twice as large. Checked against
-    ``memory_l1_wavefronts_shared`` of Nsight Compute on an H200 (sm_90).
+    words has; lanes that name one word share it. Of a load, two groups go through together in one
+    wavefront if every lane n reads what lane n^1 reads, or every lane n what n^2 reads, and no bank
+    is asked for two words; lanes that are not active do not matter. Checked against
+    ``memory_l1_wavefronts_shared`` of Nsight Compute on an H200 (sm_90); it differs for some loads
+    of 16 bytes with inactive lanes, which ``h200_access_patterns.json`` names.
     """
     _check(addresses, width_bytes)
     group = WARP_LANES * BANK_BYTES // width_bytes
-    if not store and width_bytes > BANK_BYTES and _merges(addresses):
-        group *= 2
-    return sum(
+    each = [
         _group_wavefronts(addresses[first : first + group], width_bytes)
         for first in range(0, WARP_LANES, group)
-    )
+    ]
+    if store or width_bytes == BANK_BYTES:
+        return sum(each)
+    total = 0
+    for pair in range(0, len(each), 2):
+        both = addresses[pair * group : (pair + 2) * group]
+        merged = _merges(both) and _group_wavefronts(both, width_bytes) == 1
+        total += 1 if merged else sum(each[pair : pair + 2])
+    return total
 
 
 def ideal_wavefronts(active_lanes: int, width_bytes: int = 4) -> int:
@@ -91,7 +99,10 @@ def _check(addresses: Sequence[int | None], width_bytes: int) -> None:
 
 def _merges(addresses: Sequence[int | None]) -> bool:
     return any(
-        all(address == addresses[lane ^ partner] for lane, address in enumerate(addresses))
+        all(
+            address is None or addresses[lane ^ partner] in (None, address)
+            for lane, address in enumerate(addresses)
+        )
         for partner in (1, 2)
     )
 

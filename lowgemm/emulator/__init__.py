@@ -1,0 +1,20 @@
+"""Run the machine code of a cubin on the CPU: results to the last bit, counts, and what goes wrong.
+
+:class:`Emulator` is a device as :class:`lowgemm.device.Gpu` is, behind the same interface.
+"""
+
+from __future__ import annotations
+
+from lowgemm.emulator.counts import Counts, WorstAccess
+from lowgemm.emulator.device import Emulator, EmulatorKernel, EmulatorModule
+from lowgemm.emulator.findings import Finding, FindingKind
+
+__all__ = [
+    "Counts",
+    "Emulator",
+    "EmulatorKernel",
+    "EmulatorModule",
+    "Finding",
+    "FindingKind",
+    "WorstAccess",
+]

@@ -1,0 +1,597 @@
+"""Floating-point operations: what their bits say; :mod:`.arithmetic` does the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lowgemm.emulator import arithmetic as fp
+from lowgemm.emulator.front import Front, Mask
+from lowgemm.emulator.integer import boolean, put32, put64, put_predicate
+from lowgemm.emulator.operation import Run, maker
+from lowgemm.emulator.word import Word
+from lowgemm.isa import Form
+
+__all__: list[str] = []
+
+U16 = np.uint16
+U32 = np.uint32
+U64 = np.uint64
+_HALF = U32(16)
+_LOW_HALF = U32(0xFFFF)
+
+ROUNDINGS: tuple[fp.Rounding, ...] = ("RN", "RM", "RP", "RZ")
+#: Those of conversions to integers.
+INTEGER_ROUNDINGS: tuple[fp.IntegerRounding, ...] = ("RN", "FLOOR", "CEIL", "TRUNC")
+FLOAT_COMPARISONS: tuple[fp.Comparison, ...] = (
+    "F", "LT", "EQ", "LE", "GT", "NE", "GE", "NUM",
+    "NAN", "LTU", "EQU", "LEU", "GTU", "NEU", "GEU", "T",
+)  # fmt: skip
+#: What bits 84-86 of FMUL hold where the product is not scaled.
+_UNSCALED = 4
+_MUFU: tuple[fp.MufuOperation, ...] = (
+    "COS",
+    "SIN",
+    "EX2",
+    "LG2",
+    "RCP",
+    "RSQ",
+    "RCP64H",
+    "RSQ64H",
+    "SQRT",
+    "TANH",
+)
+
+
+def _flat(f: Front, value: Any) -> Any:
+    """An operand as a flat array of all lanes, or of one element."""
+    return value.reshape(-1) if value.size in (1, f.count * 32) else f.full(value).reshape(-1)
+
+
+def _shaped(f: Front, value: Any, like: Any) -> Any:
+    """A flat result in the shape of lanes; of uniform operands, of warps."""
+    if value.size == f.count * 32:
+        return value.reshape(f.count, 32)
+    return value.reshape(-1, 1)
+
+
+def _on_lanes(function: Callable[..., Any], uniform: bool) -> Callable[..., Any]:
+    """A function of flat arrays as one of (warps, 32) or (warps, 1) arrays."""
+
+    def call(f: Front, *operands: Any) -> Any:
+        if uniform:
+            shaped = [np.broadcast_to(each, (f.count, 1)).reshape(-1) for each in operands]
+            return function(*shaped).reshape(f.count, 1)
+        flat = [_flat(f, each) for each in operands]
+        if all(each.size == 1 for each in flat):
+            return function(*flat).reshape(1, 1)
+        return function(*flat).reshape(f.count, 32)
+
+    return call
+
+
+def _float_settings(w: Word) -> dict[str, Any]:
+    """Rounding (78-79), saturation (77) and flushing (80) of an FP32 operation."""
+    return {
+        "rounding": ROUNDINGS[w.take(78, 2)],
+        "saturate": w.flag(77),
+        "ftz": w.flag(80),
+    }
+
+
+@maker("FFMA", "UFFMA")
+def _ffma(w: Word) -> Run:
+    settings = _float_settings(w)
+    if w.flag(76):
+        raise w.unknown("FFMA.FMZ")
+    a, b, c = (w.float_operand(n, sources=3) for n in "abc")
+    if not w.uniform:
+        number = w.destination()
+        return _ffma_of_lanes(number, a, b, c, settings)
+    put = put32(w)
+    call = _on_lanes(lambda x, y, z: fp.ffma(x, y, z, **settings), True)
+    return lambda f, m: put(f, call(f, a(f), b(f), c(f)), m)
+
+
+def _ffma_of_lanes(number: int, a: Any, b: Any, c: Any, settings: dict[str, Any]) -> Run:
+    ffma = fp.ffma
+    plain = settings == {"rounding": "RN", "saturate": False, "ftz": False}
+
+    def run(f: Front, m: Mask) -> None:
+        x, y, z = _flat(f, a(f)), _flat(f, b(f)), _flat(f, c(f))
+        if plain and m is None and f.warps is None and number != 255:
+            ffma(x, y, z, out=f.batch.registers[number].reshape(-1))
+            return
+        result = ffma(x, y, z, **settings)
+        f.put(number, result.reshape(f.count, 32) if result.size > 1 else result[0], m)
+
+    return run
+
+
+@maker("FADD", "UFADD", "FMUL", "UFMUL")
+def _fadd(w: Word) -> Run:
+    is_sum = w.instruction.name.endswith("FADD")
+    settings = _float_settings(w)
+    if not is_sum and (w.take(76) or w.take(84, 3) != _UNSCALED):
+        raise w.unknown("a scaled product")
+    w.ignore(81, 3)
+    put = put32(w)
+    if w.instruction.name == "UFADD":  # its second source stands in slot C
+        a, b = w.float_operand("a", sources=3), w.float_operand("c", sources=3)
+    else:
+        a, b = w.float_operand("a", sources=2), w.float_operand("b", sources=2)
+    function = fp.fadd if is_sum else fp.fmul
+    call = _on_lanes(lambda x, y: function(x, y, **settings), w.uniform)
+    return lambda f, m: put(f, call(f, a(f), b(f)), m)
+
+
+@maker("FSEL", "UFSEL")
+def _fsel(w: Word) -> Run:
+    ftz = w.flag(80)
+    put, predicate = put32(w), w.predicate(87)
+    a, b = w.float_operand("a", sources=2), w.float_operand("b", sources=2)
+
+    def run(f: Front, m: Mask) -> None:
+        value = np.where(predicate(f), a(f), b(f))
+        if ftz:
+            value = np.where(value & U32(0x7F800000), value, value & U32(0x80000000))
+        put(f, value, m)
+
+    return run
+
+
+@maker("FMNMX", "UFMNMX")
+def _fmnmx(w: Word) -> Run:
+    settings = {"ftz": w.flag(80), "propagate_nan": w.flag(81), "xorsign": w.flag(82)}
+    if w.flag(65):
+        raise w.unknown("FMNMX.IS_A")
+    w.ignore(66, 6)
+    put, minimum = put32(w), w.predicate(87)
+    a, b = w.float_operand("a", sources=2), w.float_operand("b", sources=2)
+
+    def function(x: Any, y: Any, less: Any) -> Any:
+        return fp.fmin_max(x, y, less, **settings)
+
+    call = _on_lanes(function, w.uniform)
+    return lambda f, m: put(f, call(f, a(f), b(f), minimum(f)), m)
+
+
+@maker("FMNMX3")
+def _fmnmx3(w: Word) -> Run:
+    settings = {"ftz": w.flag(80), "propagate_nan": w.flag(81), "xorsign": w.flag(82)}
+    put, minimum = put32(w), w.predicate(87)
+    a, b, c = (w.float_operand(n, sources=3) for n in "abc")
+
+    def function(x: Any, y: Any, z: Any, less: Any) -> Any:
+        return fp.fmin_max(fp.fmin_max(x, y, less, **settings), z, less, **settings)
+
+    call = _on_lanes(function, w.uniform)
+    return lambda f, m: put(f, call(f, a(f), b(f), c(f), minimum(f)), m)
+
+
+def _comparing(w: Word, function: Callable[..., Any], a: Any, b: Any) -> Run:
+    combine = boolean(w)
+    first, second, other = put_predicate(w, 81), put_predicate(w, 84), w.predicate(87)
+    call = _on_lanes(function, w.uniform)
+
+    def run(f: Front, m: Mask) -> None:
+        result, with_other = call(f, a(f), b(f)), other(f)
+        if first is not None:
+            first(f, combine(result, with_other), m)
+        if second is not None:
+            second(f, combine(~result, with_other), m)
+
+    return run
+
+
+@maker("FSETP", "UFSETP")
+def _fsetp(w: Word) -> Run:
+    operation, ftz = FLOAT_COMPARISONS[w.take(76, 4)], w.flag(80)
+    a, b = w.float_operand("a", sources=2), w.float_operand("b", sources=2)
+    return _comparing(w, lambda x, y: fp.fcompare(x, y, operation, ftz=ftz), a, b)
+
+
+@maker("FSET", "UFSET")
+def _fset(w: Word) -> Run:
+    operation, ftz, as_float = FLOAT_COMPARISONS[w.take(76, 4)], w.flag(80), w.flag(71)
+    combine, other = boolean(w), w.predicate(87)
+    put = put32(w)
+    a, b = w.float_operand("a", sources=2), w.float_operand("b", sources=2)
+    call = _on_lanes(lambda x, y: fp.fcompare(x, y, operation, ftz=ftz), w.uniform)
+    true = U32(0x3F800000 if as_float else 0xFFFFFFFF)
+    return lambda f, m: put(f, np.where(combine(call(f, a(f), b(f)), other(f)), true, U32(0)), m)
+
+
+@maker("FCHK")
+def _fchk(w: Word) -> Run:
+    """Whether a quotient needs the slow path: operands or result near the ends of the range.
+
+    The hardware's exact rule is not published. This one sends at least the cases that the fast
+    path of CUDA's division (Newton's method on MUFU.RCP) cannot do.
+    """
+    put = put_predicate(w, 81)
+    a, b = w.float_operand("a", sources=2), w.float_operand("b", sources=2)
+
+    def run(f: Front, m: Mask) -> None:
+        x = (a(f) >> U32(23) & U32(0xFF)).astype(np.int32)
+        y = (b(f) >> U32(23) & U32(0xFF)).astype(np.int32)
+        extreme = (x == 0) | (x == 255) | (y <= 1) | (y >= 253)
+        quotient = x - y
+        slow = extreme | (quotient >= 126) | (quotient <= -125) | (x <= 24)
+        if put is not None:
+            put(f, slow, m)
+
+    return run
+
+
+@maker("MUFU")
+def _mufu(w: Word) -> Run:
+    if w.take(72, 2):
+        raise w.unknown("a function of halves")
+    number = w.take(74, 4)
+    if number >= len(_MUFU):
+        raise w.unknown("no such function")
+    operation = _MUFU[number]
+    w.ignore(78, 13)
+    put, b = put32(w), w.float_operand("b", sources=2)
+    call = _on_lanes(lambda x: fp.mufu(operation, x), w.uniform)
+    return lambda f, m: put(f, call(f, b(f)), m)
+
+
+# ---- doubles
+
+
+def _double_operands(w: Word, *names: str) -> list[Any]:
+    return [w.float_operand(n, sources=3, wide=True) for n in names]
+
+
+@maker("DFMA")
+def _dfma(w: Word) -> Run:
+    rounding = ROUNDINGS[w.take(78, 2)]
+    put = put64(w)
+    a, b, c = _double_operands(w, "a", "b", "c")
+    call = _on_lanes(lambda x, y, z: fp.dfma(x, y, z, rounding=rounding), False)
+    return lambda f, m: put(f, call(f, a(f), b(f), c(f)), m)
+
+
+@maker("DADD")
+def _dadd(w: Word) -> Run:
+    rounding = ROUNDINGS[w.take(78, 2)]
+    put = put64(w)
+    a, c = _double_operands(w, "a", "c")
+    call = _on_lanes(lambda x, y: fp.dadd(x, y, rounding=rounding), False)
+    return lambda f, m: put(f, call(f, a(f), c(f)), m)
+
+
+@maker("DMUL")
+def _dmul(w: Word) -> Run:
+    rounding = ROUNDINGS[w.take(78, 2)]
+    put = put64(w)
+    a, b = (w.float_operand(n, sources=2, wide=True) for n in "ab")
+    call = _on_lanes(lambda x, y: fp.dmul(x, y, rounding=rounding), False)
+    return lambda f, m: put(f, call(f, a(f), b(f)), m)
+
+
+#: DSETP.MIN and .MAX stand where FSETP has F and T.
+_DOUBLE_CHOICES: dict[int, fp.Comparison] = {0: "LT", 15: "GT"}
+
+
+def _choosing(w: Word, operation: fp.Comparison, a: Any, b: Any) -> Run:
+    """DSETP.MIN and .MAX: whether to take A, and whether both are NaN.
+
+    -0 counts as below +0, and a NaN gives way: so the code that ptxas puts around it needs.
+    """
+    if w.take(74, 2) or not w.predicate_is_true(87):
+        raise w.unknown("a choice combined with a predicate")
+    first, second = put_predicate(w, 81), put_predicate(w, 84)
+
+    def choice(x: Any, y: Any) -> Any:
+        negative = (x >> U64(63) != 0) if operation == "LT" else (y >> U64(63) != 0)
+        equal = fp.dcompare(x, y, "EQ") & negative
+        return fp.dcompare(x, y, operation) | equal | fp.dcompare(y, y, "NAN")
+
+    chosen = _on_lanes(choice, False)
+    both = _on_lanes(lambda x, y: fp.dcompare(x, x, "NAN") & fp.dcompare(y, y, "NAN"), False)
+
+    def run(f: Front, m: Mask) -> None:
+        x, y = a(f), b(f)
+        if first is not None:
+            first(f, chosen(f, x, y), m)
+        if second is not None:
+            second(f, both(f, x, y), m)
+
+    return run
+
+
+@maker("DSETP")
+def _dsetp(w: Word) -> Run:
+    number = w.take(76, 4)
+    a, b = (w.float_operand(n, sources=2, wide=True) for n in "ab")
+    if number in _DOUBLE_CHOICES:
+        return _choosing(w, _DOUBLE_CHOICES[number], a, b)
+    operation = FLOAT_COMPARISONS[number]
+    return _comparing(w, lambda x, y: fp.dcompare(x, y, operation), a, b)
+
+
+# ---- conversions
+
+
+def _source_bits(w: Word) -> int:
+    return 8 << w.take(84, 2)
+
+
+@maker("F2I", "UF2I")
+def _f2i(w: Word) -> Run:
+    signed, target, source = w.flag(72), 8 << w.take(75, 2), 8 << w.take(84, 2)
+    rounding, ftz = INTEGER_ROUNDINGS[w.take(78, 2)], w.flag(80)
+    w.ignore(77)  # .NTZ: NaN gives zero
+    w.ignore(86)
+    b: Any = w.float_operand("b", sources=2, wide=source == 64)
+    put = put64(w) if target == 64 else put32(w)
+    settings: dict[str, Any] = {
+        "source_bits": source, "signed": signed, "target_bits": target,
+        "rounding": rounding, "ftz": ftz,
+    }  # fmt: skip
+
+    def function(x: Any) -> Any:
+        x = x.astype(U16) if source == 16 else x
+        result = fp.f2i(x, **settings)
+        if target == 64:
+            return result
+        if signed and target < 32:  # a register holds it extended
+            shift = np.int64(64 - target)
+            result = (result.view(np.int64) << shift >> shift).view(U64)
+        return result.astype(U32)
+
+    call = _on_lanes(function, w.uniform)
+    return lambda f, m: put(f, call(f, b(f)), m)
+
+
+@maker("I2F", "UI2F", "I2FP", "UI2FP")
+def _i2f(w: Word) -> Run:
+    packed = w.instruction.name.endswith("FP")
+    signed, target = w.flag(74), 8 << w.take(75, 2)
+    source = 32 if packed else 8 << w.take(84, 2)
+    rounding = ROUNDINGS[w.take(78, 2)]
+    if packed and (w.take(84, 3) != 6 or target != 32):
+        source = 32
+    w.ignore(77)
+    w.ignore(60, 2) if not w.is_immediate("b", sources=2) else None
+    b: Any = w.operand64("b", sources=2) if source == 64 else w.operand("b", sources=2)
+    put = put64(w) if target == 64 else put32(w)
+    narrow = U32((1 << source) - 1) if source < 32 else None
+
+    def function(x: Any) -> Any:
+        value = x if narrow is None else x & narrow
+        result = fp.i2f(
+            value.astype(U64), source_bits=source, signed=signed, target_bits=target,
+            rounding=rounding,
+        )  # fmt: skip
+        return result if target == 64 else result.astype(U32)
+
+    call = _on_lanes(function, w.uniform)
+    return lambda f, m: put(f, call(f, b(f)), m)
+
+
+@maker("F2F", "UF2F")
+def _f2f(w: Word) -> Run:
+    target, source = 8 << w.take(75, 2), 8 << w.take(84, 2)
+    rounding, ftz = ROUNDINGS[w.take(78, 2)], w.flag(80)
+    b: Any = w.float_operand("b", sources=2, wide=source == 64)
+    put = put64(w) if target == 64 else put32(w)
+
+    def function(x: Any) -> Any:
+        x = x.astype(U16) if source == 16 else x
+        result = fp.f2f(x, source_bits=source, target_bits=target, rounding=rounding, ftz=ftz)
+        return result if target == 64 else result.astype(U32)
+
+    call = _on_lanes(function, w.uniform)
+    return lambda f, m: put(f, call(f, b(f)), m)
+
+
+@maker("FRND", "UFRND")
+def _frnd(w: Word) -> Run:
+    target, source = 8 << w.take(75, 2), 8 << w.take(84, 2)
+    if target != source:
+        raise w.unknown("rounding into another format")
+    rounding, ftz = INTEGER_ROUNDINGS[w.take(78, 2)], w.flag(80)
+    wide = source == 64
+    b: Any = w.float_operand("b", sources=2, wide=wide)
+    put = put64(w) if wide else put32(w)
+
+    def function(x: Any) -> Any:
+        if ftz:
+            x = np.where(x & U32(0x7F800000), x, x & U32(0x80000000))
+        x = x.astype(U16) if source == 16 else x
+        result = fp.frnd(x, source_bits=source, rounding=rounding)
+        return result if wide else result.astype(U32)
+
+    call = _on_lanes(function, w.uniform)
+    return lambda f, m: put(f, call(f, b(f)), m)
+
+
+@maker("F2FP")
+def _f2fp(w: Word) -> Run:
+    relu, is_half = w.flag(75), not w.flag(76)
+    if w.take(79, 2):
+        raise w.unknown("a rounding of its own")
+    if w.take(77, 2) or w.take(81) or w.take(86, 5) or w.take(72, 3):
+        raise w.unknown("a conversion to small floats")
+    put = put32(w)
+    a, b = w.float_operand("a", sources=3), w.float_operand("b", sources=3)
+    w.ignore(64, 8)
+
+    def narrow(x: Any) -> Any:
+        if is_half:
+            half = fp.f2f(x, source_bits=32, target_bits=16, rounding="RN", ftz=False)
+            return np.where(relu & (half >> U16(15) != 0), U16(0), half)
+        return fp.f2f_bf16(x, rounding="RN", relu=relu)
+
+    def function(x: Any, y: Any) -> Any:
+        return narrow(x).astype(U32) << _HALF | narrow(y)
+
+    call = _on_lanes(function, False)
+    return lambda f, m: put(f, call(f, a(f), b(f)), m)
+
+
+# ---- packed halves
+
+Halves = Callable[[Front], tuple[Any, Any]]
+
+
+def _split(value: Any, swizzle: int) -> tuple[Any, Any]:
+    """The low and the high half that an operand stands for."""
+    low, high = (value & _LOW_HALF).astype(U16), (value >> _HALF).astype(U16)
+    if swizzle == 2:
+        return low, low
+    if swizzle == 3:
+        return high, high
+    return low, high
+
+
+def _half_operand(w: Word, slot: str, sources: int, *, swizzled: bool = True) -> Halves:
+    """An operand of packed halves: which half goes where, and its signs."""
+    signs, swizzle_at = _half_signs(w, slot, sources)
+    read = w.a() if slot == "a" else w.operand(slot, sources=sources)
+    if slot != "a" and w.is_immediate(slot, sources=sources):
+        return lambda f: _split(read(f), 0)
+    swizzle = w.take(swizzle_at, 2) if swizzled else 0
+    if swizzle == 1:
+        raise w.unknown("a float among halves")
+    negate, absolute = w.flag(signs[0]), w.flag(signs[1])
+
+    def halves(f: Front) -> tuple[Any, Any]:
+        pair = _split(read(f), swizzle)
+        if absolute:
+            pair = tuple(each & U16(0x7FFF) for each in pair)
+        return tuple(each ^ U16(0x8000) for each in pair) if negate else pair
+
+    return halves
+
+
+def _half_signs(w: Word, slot: str, sources: int) -> tuple[tuple[int, int], int]:
+    """Where an operand's signs and its swizzle stand."""
+    if slot == "a":
+        return (72, 73), 74
+    if w.place_of(slot, sources=sources) == 64:
+        return (84, 83), 81
+    return (63, 62), 60
+
+
+def _packed(f: Front, low: Any, high: Any) -> Any:
+    packed = high.astype(U32) << _HALF | low
+    return packed.reshape(f.count, 32) if packed.size > 1 else packed.reshape(1, 1)
+
+
+def _half_settings(w: Word) -> dict[str, Any]:
+    return {"bf16": w.flag(85), "ftz": w.flag(80), "saturate": w.flag(77)}
+
+
+@maker("HFMA2")
+def _hfma2(w: Word) -> Run:
+    by_tensor = w.instruction.low & 0x1FF == 0x035
+    settings = _half_settings(w)
+    if w.take(76) or w.take(78):
+        raise w.unknown("HFMA2.FMZ or .F32")
+    settings["relu"] = w.flag(79)
+    w.ignore(87, 4)
+    put = put32(w)
+    operands = [_half_operand(w, slot, 3, swizzled=not by_tensor) for slot in "abc"]
+    if w.instruction.is_move and w.form is Form.Ri:
+        value = w.operand("c", sources=3)
+        return lambda f, m: put(f, value(f), m)
+    return _half_run(put, operands, lambda x, y, z: fp.hfma(x, y, z, **settings))
+
+
+def _half_run(put: Any, operands: list[Halves], function: Callable[..., Any]) -> Run:
+    def run(f: Front, m: Mask) -> None:
+        values = [operand(f) for operand in operands]
+        low, high = (function(*(_flat(f, value[side]) for value in values)) for side in range(2))
+        put(f, _packed(f, low, high), m)
+
+    return run
+
+
+@maker("HADD2", "HMUL2")
+def _hadd2(w: Word) -> Run:
+    is_sum = w.instruction.name == "HADD2"
+    to_float = is_sum and w.flag(78)
+    settings = _half_settings(w)
+    put = put32(w)
+    operands = [_half_operand(w, slot, 2) for slot in "ab"]
+    if to_float:
+        return _half_to_float(put, operands, settings)
+    if not is_sum and w.take(76):
+        raise w.unknown("HMUL2.FMZ")
+    function = fp.hadd if is_sum else fp.hmul
+    return _half_run(put, operands, lambda x, y: function(x, y, **settings))
+
+
+def _half_to_float(put: Any, operands: list[Halves], settings: dict[str, Any]) -> Run:
+    """HADD2.F32: the sum of two low halves as a float."""
+
+    def wide(x: Any) -> Any:
+        if settings["bf16"]:
+            return x.astype(U32) << _HALF
+        return fp.f2f(x, source_bits=16, target_bits=32, rounding="RN", ftz=False).astype(U32)
+
+    def run(f: Front, m: Mask) -> None:
+        x, y = (wide(_flat(f, operand(f)[0])) for operand in operands)
+        total = fp.fadd(x, y, ftz=settings["ftz"], saturate=settings["saturate"], rounding="RN")
+        put(f, total.reshape(f.count, 32) if total.size > 1 else total.reshape(1, 1), m)
+
+    return run
+
+
+@maker("HMNMX2")
+def _hmnmx2(w: Word) -> Run:
+    bf16, ftz, nan, xorsign = w.flag(85), w.flag(80), w.flag(81), w.flag(82)
+    if w.take(65) or w.take(78):
+        raise w.unknown("HMNMX2.IS_A")
+    w.ignore(66, 6)
+    put, minimum = put32(w), w.predicate(87)
+    operands = [_half_operand(w, slot, 2) for slot in "ab"]
+
+    def run(f: Front, m: Mask) -> None:
+        less = _flat(f, minimum(f))
+        values = [operand(f) for operand in operands]
+        low, high = (
+            fp.hmin_max(
+                _flat(f, values[0][side]), _flat(f, values[1][side]), less,
+                bf16=bf16, ftz=ftz, propagate_nan=nan, xorsign=xorsign,
+            )
+            for side in range(2)
+        )  # fmt: skip
+        put(f, _packed(f, low, high), m)
+
+    return run
+
+
+@maker("HSETP2")
+def _hsetp2(w: Word) -> Run:
+    operation, ftz, bf16 = FLOAT_COMPARISONS[w.take(76, 4)], w.flag(80), w.flag(85)
+    first, second, other = put_predicate(w, 81), put_predicate(w, 84), w.predicate(87)
+    combine_both = w.flag(71)  # .H_AND: both halves decide together
+    kind = w.take(69, 2)
+    operands = [_half_operand(w, slot, 2) for slot in "ab"]
+    combine: Any = (np.logical_and, np.logical_or, np.logical_xor)[kind % 3]
+
+    def run(f: Front, m: Mask) -> None:
+        values = [operand(f) for operand in operands]
+        low, high = (
+            fp.hcompare(
+                _flat(f, values[0][side]), _flat(f, values[1][side]), operation, bf16=bf16, ftz=ftz
+            )
+            for side in range(2)
+        )
+        with_other = other(f)
+        low, high = (each.reshape(-1, 32) if each.size > 1 else each for each in (low, high))
+        if combine_both:
+            low, high = low & high, ~(low & high)
+        for put, value in ((first, low), (second, high)):
+            if put is not None:
+                put(f, combine(value, with_other), m)
+
+    return run

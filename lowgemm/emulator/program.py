@@ -1,0 +1,128 @@
+"""A kernel's machine code, every instruction made ready to execute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from lowgemm.binary.instruction import Instruction, decode_at
+from lowgemm.binary.sass import SassKernel
+from lowgemm.emulator import (  # noqa: F401  # they fill MAKERS
+    access,
+    clusters,
+    control,
+    floating,
+    integer,
+    warp,
+)
+from lowgemm.emulator.operation import MAKERS, Flow, Operation
+from lowgemm.emulator.word import PT, Word, read_predicate
+from lowgemm.errors import UnknownInstructionError
+from lowgemm.hardware import Architecture
+from lowgemm.isa import Pipe
+
+__all__ = ["Program", "compile_program"]
+
+_NEVER = 15
+#: Operations that are kept: those of a kernel and of its variants.
+_KEPT = 1 << 15
+#: Operations of the uniform pipe that work on a warp's lanes and are guarded by their predicates.
+_OF_LANES = frozenset(("R2UR", "S2UR", "CS2UR", "VOTEU", "REDUX", "CREDUX", "ELECT"))
+#: Sub-word accesses to shared memory: widths below 32 bits.
+_NARROW = frozenset((8, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A kernel, ready to execute: an operation for each 16 bytes of its code.
+
+    An instruction that the emulator does not know stands as its error: it is raised when a warp
+    comes to it. ``approximate`` are the addresses of approximate functions (MUFU), whose results
+    may differ from a GPU's in the last bits.
+    """
+
+    kernel: SassKernel
+    operations: tuple[Operation | UnknownInstructionError, ...]
+    approximate: tuple[int, ...]
+    shared_granularity: int
+    texts: Callable[[str], SassKernel | None] = field(repr=False, compare=False)
+
+    def described(self, address: int) -> Instruction:
+        """The instruction at an address, with nvdisasm's text and source line if possible."""
+        told = self.texts(self.kernel.name) or self.kernel
+        return told.instructions[address >> 4]
+
+    @property
+    def unknown(self) -> tuple[UnknownInstructionError, ...]:
+        """The instructions that the emulator does not know."""
+        return tuple(each for each in self.operations if isinstance(each, UnknownInstructionError))
+
+
+def _no_texts(name: str) -> SassKernel | None:
+    return None
+
+
+def compile_program(
+    kernel: SassKernel, texts: Callable[[str], SassKernel | None] = _no_texts
+) -> Program:
+    """Make every instruction of a kernel ready.
+
+    Parameters
+    ----------
+    kernel
+        Its machine code.
+    texts
+        Gives the kernel of a name with nvdisasm's texts; asked for where something is reported.
+    """
+    arch = kernel.arch
+    operations = tuple(
+        _compiled(each.address, each.low, each.high, arch) for each in kernel.instructions
+    )
+    approximate = tuple(each.address for each in kernel.instructions if each.name == "MUFU")
+    narrow = any(
+        each.width_bits in _NARROW and each.name in ("LDS", "STS", "LD", "ST")
+        for each in kernel.instructions
+    )
+    return Program(kernel, operations, approximate, 1 if narrow else 4, texts)
+
+
+@lru_cache(maxsize=_KEPT)
+def _compiled(
+    address: int, low: int, high: int, arch: Architecture
+) -> Operation | UnknownInstructionError:
+    try:
+        return _operation(decode_at(address, low, high, arch), arch)
+    except UnknownInstructionError as error:
+        return error
+
+
+def _operation(instruction: Instruction, arch: Architecture) -> Operation:
+    opcode = instruction.opcode
+    of_lanes = instruction.name in _OF_LANES
+    uniform = opcode is not None and opcode.pipe is Pipe.UNIFORM and not of_lanes
+    word = Word(instruction, arch, uniform=uniform)
+    guard = None
+    number, negated = instruction.guard & 7, bool(instruction.guard & 8)
+    by_uniform = uniform or (instruction.name == "SYNCS" and instruction.low & 0x1FF == 0x1B2)
+    if number != PT:
+        guard = read_predicate(number, negated, by_uniform)
+    operation = Operation(
+        instruction,
+        guard=guard,
+        never=instruction.guard == _NEVER,
+        uniform=uniform,
+        next=instruction.address + 16,
+    )
+    if operation.never:
+        return operation
+    if opcode is None or instruction.name not in MAKERS:
+        raise word.unknown("the emulator does not know this operation")
+    made = MAKERS[instruction.name](word)
+    word.finish()
+    if isinstance(made, Flow):
+        operation.control = made.control
+    else:
+        operation.run = made
+    operation.reads, operation.writes = tuple(word.reads), tuple(word.writes)
+    return operation

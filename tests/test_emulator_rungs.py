@@ -1,0 +1,119 @@
+"""Every rung on the emulator: right on all architectures, no findings; its barriers all needed."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from lowgemm.binary.cubin import read_cubin
+from lowgemm.binary.patch import with_code
+from lowgemm.binary.sass import read_sass
+from lowgemm.emulator import Emulator, Finding
+from lowgemm.gemm import RUNG_NAMES, GemmProblem, Rung, compile_rung, random_operands, rung
+from lowgemm.studies.ladder import upload_operands
+from lowgemm.studies.verification import verify
+
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+#: One element, ragged and regular sizes, several k-tiles of each rung, long leading dimensions.
+SHAPES = (
+    GemmProblem(1, 1, 1),
+    GemmProblem(35, 79, 19),
+    GemmProblem(128, 128, 64),
+    GemmProblem(132, 132, 68),
+    GemmProblem(100, 72, 56, lda=57, ldb=75, ldc=73),
+)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", RUNG_NAMES)
+def test_rungs_are_right_and_clean(name: str, arch: str) -> None:
+    """A rung's result is right by the GPU's own check, and nothing wrong is found on the way."""
+    with Emulator(arch) as device:
+        for verdict in verify(device, [rung(name, arch)], SHAPES):
+            assert verdict.result.passed, f"{verdict.problem}, {verdict.data}: {verdict.result}"
+
+
+#: Barriers that no access needs, by rung and architecture: the one behind the last tile of a
+#: remainder loop, after which nothing is written to shared memory.
+REDUNDANT = {("ex4_16", "sm_120"): 1}
+
+
+def _problems(chosen: Rung, *, aligned: bool) -> tuple[GemmProblem, ...]:
+    """Two tiles each way; numbers of k-tiles that reach every remainder of an unrolled loop."""
+    m, n = chosen.bm + 4, chosen.bn + 4
+    depths = [chosen.bk * tiles for tiles in ((4, 5, 6, 7) if chosen.bk <= 16 else (4, 5))]
+    if aligned:
+        return tuple(GemmProblem(m, n, k) for k in depths)
+    return tuple(GemmProblem(m + 1, n + 1, k - 1, lda=401, ldb=151, ldc=153) for k in depths)
+
+
+def _without(code: bytes, address: int) -> bytes:
+    """The code with a NOP in place of an instruction; the control word stays."""
+    changed = bytearray(code)
+    _, high = struct.unpack_from("<QQ", code, address)
+    struct.pack_into("<QQ", changed, address, 0x7918, high & ~((1 << 41) - 1))
+    return bytes(changed)
+
+
+@dataclass(frozen=True)
+class _Run:
+    findings: tuple[Finding, ...]
+    result: NDArray[np.float32]
+    executed: NDArray[np.int64]
+
+
+def _run(cubin: bytes, kernel: str, chosen: Rung, arch: str, problem: GemmProblem) -> _Run:
+    """What an emulated launch finds, its result, and how often each instruction was executed."""
+    with Emulator(arch, findings="collect", instructions=2_000_000) as device:
+        a, b = device.empty(problem.a_elements), device.empty(problem.b_elements)
+        c = device.zeros(problem.c_elements)
+        upload_operands(problem, random_operands(problem), a, b)
+        p = problem
+        loaded = device.load(cubin).kernel(kernel)
+        loaded.launch(
+            *(p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc),
+            grid=chosen.grid(problem),
+            block=chosen.block,
+        )
+        return _Run(tuple(device.findings), c.download(), loaded.counts.warps)
+
+
+@pytest.mark.parametrize(
+    "arch",
+    [
+        pytest.param(arch, marks=pytest.mark.slow) if arch in ("sm_86", "sm_89") else arch
+        for arch in ARCHS
+    ],
+)
+@pytest.mark.parametrize("name", RUNG_NAMES)
+def test_every_barrier_and_wait_is_missed(name: str, arch: str) -> None:
+    """Without any one of its barriers and waits a rung is found to be wrong, or it is redundant."""
+    chosen = rung(name, arch)
+    build = compile_rung(chosen, arch)
+    for aligned in (True, False)[: 2 if chosen.has_float4 else 1]:
+        kernel = build.kernel(chosen.instance(aligned=aligned)).signature.name
+        code = read_cubin(build.cubin).code[kernel].content
+        (sass,) = (each for each in read_sass(build.cubin) if each.name == kernel)
+        missing = {each.address for each in sass.instructions if each.name in ("BAR", "DEPBAR")}
+        redundant: set[int] = set()
+        for problem in _problems(chosen, aligned=aligned):
+            if not missing:
+                break
+            whole = _run(build.cubin, kernel, chosen, arch, problem)
+            assert not whole.findings
+            for address in sorted(missing):
+                if not whole.executed[address >> 4]:
+                    continue
+                changed = with_code(build.cubin, kernel, _without(code, address))
+                without = _run(changed, kernel, chosen, arch, problem)
+                if without.findings:
+                    missing.remove(address)
+                else:
+                    assert (without.result == whole.result).all()
+                    redundant.add(address)
+        assert missing == redundant & missing, "never executed"
+        assert len(missing) == REDUNDANT.get((name, arch), 0), [hex(each) for each in missing]
