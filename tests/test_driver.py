@@ -623,6 +623,19 @@ def test_close_frees_everything(api: StandIn) -> None:
     assert api.calls.count("cuMemFree") == 1
 
 
+def test_a_prepared_launch_keeps_its_stream(api: StandIn) -> None:
+    """The stream that a launch was prepared for lives until both are forgotten."""
+    gpu = Gpu(api=api)
+    kernel = gpu.load(FakeBuild()).kernel("axpy")
+    prepared = kernel.prepare(2.0, gpu.zeros(8), 8, grid=1, block=32, stream=gpu.stream())
+    gc.collect()
+    assert len(api.live["stream"]) == 1
+    prepared.launch()
+    del prepared
+    gc.collect()
+    assert not api.live["stream"]
+
+
 def test_context_lives_as_long_as_its_arrays(api: StandIn) -> None:
     """An array keeps the context; when both are forgotten the context is released last."""
     array = Gpu(api=api).empty(3)

@@ -174,7 +174,7 @@ class DeviceKernel(Kernel):
         for valid_in in packed.streams:
             if not same_stream(valid_in, handle):
                 context.order(valid_in, handle)
-        return DevicePreparedLaunch(self, geometry, packed, handle)
+        return DevicePreparedLaunch(self, geometry, packed, handle, keeps=stream)
 
     def occupancy(self, block: int | Sequence[int], shared_bytes: int = 0) -> int:
         shape = LaunchShape.of(1, block, None, shared_bytes)
@@ -230,7 +230,7 @@ class DevicePreparedLaunch(PreparedLaunch):
     A repetition is one call of the driver with arguments made beforehand, one test of its result
     and one note of what was launched. It asks nothing about the current context:
     a launch under another library's is refused by the driver without effect, and then made again
-    under the kernel's own.
+    under the kernel's own. The stream that it was prepared for stays alive with it.
     """
 
     __slots__ = (
@@ -238,6 +238,7 @@ class DevicePreparedLaunch(PreparedLaunch):
         "_arguments",
         "_function",
         "_geometry",
+        "_keeps",
         "_name",
         "_others",
         "_packed",
@@ -246,9 +247,17 @@ class DevicePreparedLaunch(PreparedLaunch):
     )
 
     def __init__(
-        self, kernel: DeviceKernel, geometry: _Geometry, packed: PackedArguments, stream: int
+        self,
+        kernel: DeviceKernel,
+        geometry: _Geometry,
+        packed: PackedArguments,
+        stream: int,
+        *,
+        keeps: object = None,
     ) -> None:
         self.kernel = kernel
+        # A stream's destructor destroys its handle, which the driver then reads after its end.
+        self._keeps = keeps
         self._geometry = geometry
         self._packed = packed
         self._append = kernel.context.launches.append
