@@ -250,15 +250,13 @@ def test_the_rules_give_what_an_h200_counted(name: str, script: ModuleType) -> N
 
 
 def test_little_is_unexplained() -> None:
-    """Only 16-byte loads with inactive lanes and wavefronts of copies have patterns left over."""
+    """Left over are the wavefronts of copies, and of loads that nearly merge.
+
+    Of those the profiler's count is an estimate; how long they take is in test_shared_memory.py.
+    """
+    loads = {f"load_{space}_{width}" for space in ("shared", "generic") for width in (8, 16)}
     for name, access in measured()["accesses"].items():
         left = {metric for metric, patterns in access["unexplained"].items() if patterns}
-        copy, wide_load = name.startswith("copy"), name in ("load_shared_16", "load_generic_16")
-        assert not left or copy or wide_load, name
-        if wide_load:
-            patterns = measured()["patterns"]["access"]
-            lanes = {len(patterns[i]["active"]) for i in access["unexplained"][WAVEFRONTS]}
-            assert 32 not in lanes
-        if copy:
-            assert left <= {WAVEFRONTS, f"{WAVEFRONTS}_ideal"}
+        assert not left or name.startswith("copy") or name in loads, name
+        assert left <= {WAVEFRONTS, f"{WAVEFRONTS}_ideal"}
         assert not access["all_lanes"] or name == "copy_cg_16"

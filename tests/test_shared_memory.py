@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lowgemm.errors import ArgumentValueError
-from lowgemm.hardware.shared_memory import ideal_wavefronts, wavefronts
+from lowgemm.hardware.shared_memory import ideal_wavefronts, load_cycles, wavefronts
+
+MEASURED = Path(__file__).parents[1] / "sass_reports" / "timings" / "h200_load_cycles.json"
 
 
 def lanes(address: Callable[[int], int]) -> list[int | None]:
@@ -64,3 +68,17 @@ def test_what_no_warp_can_do_is_refused(addresses: list[int | None], width: int)
     """Too few lanes, an odd width, a misaligned or negative address."""
     with pytest.raises(ArgumentValueError):
         wavefronts(addresses, width)
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_loads_take_the_cycles_that_an_h200_takes(width: int) -> None:
+    """Of each pattern measured, with inactive lanes or without, the cycles are the rule's."""
+    data = json.loads(MEASURED.read_text(encoding="utf-8"))
+    assert len(data["patterns"]) == len(data["cycles"][str(width)]) > 900
+    for pattern, measured in zip(data["patterns"], data["cycles"][str(width)], strict=True):
+        addresses: list[int | None] = [None] * 32
+        for lane in pattern["active"]:
+            addresses[lane] = width * pattern["places"][lane]
+        cycles = load_cycles(addresses, width)
+        # A warp in 32 may begin before the clock is read; the barriers cost a little.
+        assert abs(measured - cycles) < 0.05, pattern

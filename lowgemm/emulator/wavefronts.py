@@ -260,25 +260,23 @@ def _distinct(pattern: _Places, size: int) -> tuple[_Places, _Flags]:
 
 
 def _by_group(pattern: _Places, width: int, *, merges: bool) -> _Counts:
-    """Wavefronts of each group of lanes; those of two groups that merge stand in the first."""
+    """Wavefronts of each group of lanes; of a load that merges, of every second group."""
     size = _narrowest(width)
     lanes = BANKS * BANK_BYTES // size
     counts = _groups(pattern, size, lanes)
     if not merges:
         return counts
-    pairs = counts.reshape(len(pattern), -1, 2)
-    doubled = pattern.reshape(len(pattern), -1, 2 * lanes)
-    together = _same_as(doubled, 1) | _same_as(doubled, 2)
-    together &= _groups(pattern, size, 2 * lanes) == 1
-    merged = np.stack([np.ones_like(together), np.zeros_like(together)], axis=2)
-    return np.where(together[:, :, None], merged, pairs).reshape(counts.shape).astype(np.int64)
+    together = _same_as(pattern, 1) | _same_as(pattern, 2)
+    doubled = _groups(pattern, size, 2 * lanes)
+    merged = np.stack([doubled, np.zeros_like(doubled)], axis=2).reshape(counts.shape)
+    return np.where(together[:, None], merged, counts)
 
 
-def _same_as(groups: _Places, partner: int) -> _Flags:
-    """Whether all lanes of a group name what their partners do; inactive partners do not matter."""
-    others = groups[:, :, np.arange(groups.shape[2]) ^ partner]
-    agree = (groups == others) | (groups == _INACTIVE) | (others == _INACTIVE)
-    same: _Flags = agree.all(axis=2)
+def _same_as(pattern: _Places, partner: int) -> _Flags:
+    """Whether all lanes of a warp name what their partners do; inactive partners do not matter."""
+    others = pattern[:, np.arange(WARP_LANES) ^ partner]
+    agree = (pattern == others) | (pattern == _INACTIVE) | (others == _INACTIVE)
+    same: _Flags = agree.all(axis=1)
     return same
 
 
@@ -380,7 +378,8 @@ def copy_wavefronts(
 def copied_lanes(offsets: _Places, active: _Flags, *, bypass: bool) -> _Counts:
     """Lanes whose bytes an ideal copy moves: around L1 those that write places of their own."""
     if not bypass:
-        return np.count_nonzero(active, axis=1).astype(np.int64)
+        every: _Counts = np.asarray(np.count_nonzero(active, axis=1), np.int64)
+        return every
     pattern = np.where(active, offsets, _INACTIVE)
     counts: _Counts = _distinct(pattern, 1)[1].sum(axis=1)
     return counts

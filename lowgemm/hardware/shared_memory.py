@@ -12,6 +12,7 @@ __all__ = [
     "LOAD_EXTRA_CYCLES_PER_ROW",
     "WARP_LANES",
     "ideal_wavefronts",
+    "load_cycles",
     "wavefronts",
 ]
 
@@ -55,26 +56,48 @@ def wavefronts(
     -----
     A warp's 4-byte accesses go together; of 8-byte accesses a half warp, of 16-byte accesses eight
     neighbouring lanes. Such a group takes as many wavefronts as the bank with the most distinct
-    words has; lanes that name one word share it. Of a load, two groups go through together in one
-    wavefront if every lane n reads what lane n^1 reads, or every lane n what n^2 reads, and no bank
-    is asked for two words; lanes that are not active do not matter. Checked against
-    ``memory_l1_wavefronts_shared`` of Nsight Compute on an H200 (sm_90); it differs for some loads
-    of 16 bytes with inactive lanes, which ``h200_access_patterns.json`` names.
+    words has; lanes that name one word share it. A load in which every lane n reads what lane n^1
+    reads, or every lane n what n^2 reads, goes through in groups twice as large; lanes that are not
+    active do not matter. See `load_cycles` for how it was checked. The counter
+    ``memory_l1_wavefronts_shared`` of Nsight Compute's source page is an estimate from addresses:
+    where only some of a load's groups could merge it says less than the hardware takes.
     """
     _check(addresses, width_bytes)
-    group = WARP_LANES * BANK_BYTES // width_bytes
-    each = [
+    group = _lanes_together(addresses, width_bytes, store=store)
+    return sum(
         _group_wavefronts(addresses[first : first + group], width_bytes)
         for first in range(0, WARP_LANES, group)
-    ]
-    if store or width_bytes == BANK_BYTES:
-        return sum(each)
-    total = 0
-    for pair in range(0, len(each), 2):
-        both = addresses[pair * group : (pair + 2) * group]
-        merged = _merges(both) and _group_wavefronts(both, width_bytes) == 1
-        total += 1 if merged else sum(each[pair : pair + 2])
-    return total
+    )
+
+
+def load_cycles(addresses: Sequence[int | None], width_bytes: int = 4) -> int:
+    """Cycles for which one load of a warp keeps shared memory busy.
+
+    Parameters
+    ----------
+    addresses, width_bytes
+        As for `wavefronts`.
+
+    Returns
+    -------
+    int
+        The wavefronts, and at least one cycle for each group of lanes that goes through together,
+        also if none of its lanes is active; 0 if the whole warp has no active lane.
+
+    Raises
+    ------
+    ArgumentValueError
+        As for `wavefronts`.
+
+    Notes
+    -----
+    Checked on an H200 (sm_90) by the time of 32 warps that do nothing else, for all patterns of
+    ``h200_load_cycles.json``.
+    """
+    passes = wavefronts(addresses, width_bytes)
+    if not passes:
+        return 0
+    return max(passes, WARP_LANES // _lanes_together(addresses, width_bytes, store=False))
 
 
 def ideal_wavefronts(active_lanes: int, width_bytes: int = 4) -> int:
@@ -95,6 +118,12 @@ def _check(addresses: Sequence[int | None], width_bytes: int) -> None:
                 f"lane {lane} accesses {width_bytes} bytes at {address}",
                 "addresses are multiples of the width, 0 or more",
             )
+
+
+def _lanes_together(addresses: Sequence[int | None], width_bytes: int, *, store: bool) -> int:
+    """How many neighbouring lanes go through shared memory together."""
+    lanes = WARP_LANES * BANK_BYTES // width_bytes
+    return 2 * lanes if lanes < WARP_LANES and not store and _merges(addresses) else lanes
 
 
 def _merges(addresses: Sequence[int | None]) -> bool:
