@@ -1,4 +1,6 @@
-"""Compile a kernel of your own, see what it uses, and run it where there is a GPU."""
+"""Compile a kernel of your own, see what it uses, and run it: on a GPU, or on the emulator."""
+
+import sys
 
 import numpy as np
 
@@ -9,10 +11,10 @@ __global__ void saxpy(int n, float a, const float* x, float* y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] += a * x[i];
 }"""
-gpu = lowgemm.Gpu() if lowgemm.gpu_available() else None
-build = lowgemm.compile_source(SOURCE, arch=gpu.architecture if gpu else "sm_90")
+# "gpu", "emulator", or nothing: the GPU, if there is one.
+device = lowgemm.open_device(*sys.argv[1:])
+build = lowgemm.compile_source(SOURCE, arch=device.architecture)
 print(build.kernel("saxpy").resources)
-if gpu:
-    x, y = gpu.upload(np.ones(1000, np.float32)), gpu.upload(np.ones(1000, np.float32))
-    gpu.load(build).kernel("saxpy").launch(1000, 2.0, x, y, grid=4, block=256)
-    print(y.download()[:4])
+x, y = device.upload(np.ones(1000, np.float32)), device.upload(np.ones(1000, np.float32))
+device.load(build).kernel("saxpy").launch(1000, 2.0, x, y, grid=4, block=256)
+print(device.name, y.download()[:4])

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lowgemm.compiler import Build, compile_file, compile_source
     from lowgemm.device import Gpu, gpu_available, gpu_count
+    from lowgemm.emulator import Emulator
     from lowgemm.errors import LowgemmError
     from lowgemm.gemm import GemmProblem
     from lowgemm.hardware import Architecture
+    from lowgemm.studies.devices import open_device
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Architecture": "lowgemm.hardware",
     "Build": "lowgemm.compiler",
+    "Emulator": "lowgemm.emulator",
     "GemmProblem": "lowgemm.gemm",
     "Gpu": "lowgemm.device",
     "LowgemmError": "lowgemm.errors",
@@ -28,11 +31,13 @@ _HOME = {
     "compile_source": "lowgemm.compiler",
     "gpu_available": "lowgemm.device",
     "gpu_count": "lowgemm.device",
+    "open_device": "lowgemm.studies.devices",
 }
 
 __all__ = [
     "Architecture",
     "Build",
+    "Emulator",
     "GemmProblem",
     "Gpu",
     "LowgemmError",
@@ -41,6 +46,7 @@ __all__ = [
     "compile_source",
     "gpu_available",
     "gpu_count",
+    "open_device",
 ]
 
 

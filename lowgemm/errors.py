@@ -7,6 +7,8 @@ callers who know nothing of lowgemm catch what they expect.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ArchitectureMismatchError",
     "ArgumentCountError",
@@ -282,7 +284,7 @@ class EmulatorFindingsError(EmulationError):
         remedy: str = "",
         *,
         kernel: str = "",
-        findings: tuple[object, ...] = (),
+        findings: tuple[Any, ...] = (),
     ) -> None:
         super().__init__(what, remedy, kernel=kernel)
         self.findings = findings

@@ -6,19 +6,24 @@ if any would. Only pages whose text changes are written.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
 from page_files import ROOT, update
 
 from lowgemm.analysis import SassReport
-from lowgemm.gemm import ladder
+from lowgemm.compiler.store import Store
+from lowgemm.gemm import Rung, compile_rung, ladder
 from lowgemm.hardware import gpu_record
 from lowgemm.report import LadderReport, read_report
+from lowgemm.studies.execution import execute_rung
 from lowgemm.studies.inspection import inspect_ladder
-from lowgemm.studies.ladder import compile_ladder
+from lowgemm.studies.ladder import EMULATED_PROBLEM, compile_ladder
 from lowgemm.studies.questions import QUESTIONS, answer
 from lowgemm.studies.questions.answer import Subject
+from lowgemm.toolchain import cache_directory
+from lowgemm.view.executed import executed_markdown
 from lowgemm.view.pages import index_page, rung_page
 from lowgemm.view.questions import questions_page
 
@@ -46,9 +51,24 @@ def pages() -> dict[Path, str]:
         before = (earlier, reports[earlier.name][STORY_ARCH]) if earlier else None
         note = (FOLDER / "notes" / f"{rung.name}.md").read_text(encoding="utf-8")
         texts[FOLDER / f"{rung.name}.md"] = rung_page(
-            rung, reports[rung.name], before, measured, note
+            rung, reports[rung.name], before, measured, note, executed(rung)
         )
     return texts
+
+
+def executed(rung: Rung) -> str:
+    """What the emulator counted of a rung: kept, as long as the code and the emulator are these."""
+    build = compile_rung(rung, STORY_ARCH)
+    digest = hashlib.sha256(build.cubin + str(EMULATED_PROBLEM).encode())
+    for package in ("emulator", "isa", "binary", "analysis", "view", "studies"):
+        for path in sorted((ROOT / "lowgemm" / package).glob("**/*.py")):
+            digest.update(path.read_bytes())
+    store, key = Store(cache_directory() / "executed", "md"), digest.hexdigest()
+    kept = store.load(key)
+    if kept is None:
+        kept = executed_markdown(execute_rung(rung, STORY_ARCH)).encode()
+        store.save(key, kept)
+    return kept.decode()
 
 
 def timings() -> dict[str, LadderReport]:

@@ -221,10 +221,10 @@ def test_errors_are_a_message_and_a_status(
 
 
 @without_gpu
-@pytest.mark.parametrize("verb", ["verify", "bench"])
+@pytest.mark.parametrize("verb", ["verify --device gpu", "ladder ex3 --device gpu", "bench"])
 def test_what_needs_a_gpu_says_so(verb: str) -> None:
     """Without a driver the commands that only run end with the reason and the remedy."""
-    done = lowgemm(verb)
+    done = lowgemm(*verb.split())
     assert done.returncode == 2
     assert "driver cannot be loaded" in done.stderr
     assert "remedy" in done.stderr
@@ -301,3 +301,91 @@ def test_the_kernels_are_found_from_any_folder(tmp_path: Path) -> None:
     """The ladder works wherever it is called from."""
     assert lowgemm("ladder", "ex3", "--no-run", "-a", "90", cwd=tmp_path).returncode == 0
     assert kernel_directory().is_absolute()
+
+
+@without_gpu
+def test_ladder_without_a_gpu_runs_on_the_emulator() -> None:
+    """Without a GPU the rungs run on the emulator: right or wrong, with counts and no times."""
+    done = lowgemm("ladder", "ex7", "ex8", "-a", "sm_90", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "no clock" in done.stderr
+    for row in json.loads(done.stdout):
+        assert row["correct"] is True
+        assert row["problem"] == "256x256x256"
+        assert row["executed_ffma_threads"] == 256**3
+        assert row["executed_shared_wavefronts"] >= row["executed_shared_wavefronts_ideal"] > 0
+        assert row["time_us"] is None and row["tflops"] is None
+
+
+def test_verify_on_the_emulator() -> None:
+    """Any architecture can be verified anywhere, at the sizes that are asked for."""
+    done = lowgemm(
+        "verify", "ex5", "--device", "emulator", "-a", "sm_120", "-s", "33x35x37", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert [row["result"]["passed"] for row in json.loads(done.stdout)] == [True, True]
+    done = lowgemm("verify", "ex5", "--device", "emulator", "--far")
+    assert done.returncode == 2 and "26 GB" in done.stderr
+
+
+TRANSPOSE = """
+__global__ void transpose(const float* in, float* out, int n) {
+    __shared__ float tile[32][32];
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+    tile[threadIdx.y][threadIdx.x] = in[y * n + x];
+    SYNC;
+    x = blockIdx.y * 32 + threadIdx.x, y = blockIdx.x * 32 + threadIdx.y;
+    out[y * n + x] = tile[threadIdx.x][threadIdx.y];
+}
+"""
+LAUNCH = "grid=2,2 block=32,32 args=f32[4096],f32[4096]:zeros,64"
+
+
+def test_sass_executed_shows_counts_and_the_worst_access(tmp_path: Path) -> None:
+    """A kernel of one's own runs on the emulator: its accesses, and the worst one as a picture."""
+    source = tmp_path / "transpose.cu"
+    source.write_text(TRANSPOSE, encoding="utf-8")
+    done = lowgemm(
+        "sass", str(source), "--executed", "--launch", LAUNCH, "-D", "SYNC=__syncthreads()"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "32 wavefronts, 32 words in one bank" in done.stdout
+    assert "  31  F..............................." in done.stdout
+    assert "transpose.cu:8" in done.stdout and "no finding" in done.stdout
+    wrong = lowgemm("sass", str(source), "--executed", "--launch", LAUNCH, "-D", "SYNC=")
+    assert wrong.returncode == 1
+    assert "race between warps" in wrong.stdout
+
+
+def test_sass_executed_as_data_and_markdown() -> None:
+    """The same of a rung as JSON, an object an instruction, and as Markdown."""
+    done = lowgemm("sass", "ex5", "--executed", "-s", "64x64x32", "--json")
+    rows = json.loads(done.stdout)
+    assert sum(row["ffma_threads"] for row in rows) == 64 * 64 * 32
+    assert {"address", "text", "line", "instructions", "global_sectors"} <= set(rows[0])
+    done = lowgemm("sass", "ex5", "--executed", "-s", "64x64x32", "--markdown")
+    assert "| loop | instr. |" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ex5", "--executed", "--launch", LAUNCH), "follows from --size"),
+        (("ex5", "--launch", LAUNCH), "go with --executed"),
+        (("ex5", "--executed", "--text"), "leave out other views"),
+        (("{source}", "--executed"), "with --launch"),
+        (("{source}", "--executed", "--launch", "grid=1"), "names no grid or no block"),
+        (("{source}", "--executed", "--launch", "grid=1 block=1 args=f99[2]"), "no such type"),
+        (("{source}", "--executed", "--launch", "grid=1 block=1 args=x"), "neither a number"),
+        (("{source}", "--executed", "--launch", "grid=1 block=32 args=1"), "takes 3 arguments"),
+    ],
+)
+def test_sass_executed_refuses_what_makes_no_sense(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    """A launch that cannot be says what is wrong and how it is written."""
+    source = tmp_path / "transpose.cu"
+    source.write_text(TRANSPOSE.replace("SYNC", "__syncthreads()"), encoding="utf-8")
+    done = lowgemm("sass", *(a.format(source=source) for a in arguments))
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.replace("│", " ").split())

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
@@ -28,13 +29,17 @@ __all__ = [
     "CompilerArguments",
     "CubinFile",
     "Defines",
+    "DeviceChoice",
+    "Emulated",
     "Far",
     "Includes",
     "Instances",
     "Json",
+    "LadderSize",
     "Log",
     "Markdown",
     "Nvrtc",
+    "OnDevice",
     "OneSize",
     "Only",
     "Options",
@@ -46,6 +51,7 @@ __all__ = [
     "Seconds",
     "Sizes",
     "app",
+    "choose_device",
     "chosen",
     "compiler_arguments",
     "console",
@@ -66,8 +72,43 @@ app = typer.Typer(
 )
 
 _PIPE_WIDTH = 200
+
+
+class DeviceChoice(StrEnum):
+    """What runs a kernel."""
+
+    GPU = "gpu"
+    EMULATOR = "emulator"
+
+
+def choose_device(choice: DeviceChoice | None) -> DeviceChoice:
+    """The device asked for; the GPU, if there is one, where none was.
+
+    Raises
+    ------
+    DriverNotFoundError, NoGpuError
+        A GPU was asked for, and there is none.
+    """
+    from lowgemm.device import Gpu, gpu_available
+
+    if choice is DeviceChoice.GPU:
+        Gpu().close()
+    if choice is None:
+        return DeviceChoice.GPU if gpu_available() else DeviceChoice.EMULATOR
+    return choice
+
+
 ARCHS_WITHOUT_GPU = ("sm_80", "sm_90", "sm_120")
 
+Emulated = Annotated[str, typer.Option("--arch", "-a", help="The emulator's architecture.")]
+OnDevice = Annotated[
+    DeviceChoice | None,
+    typer.Option(
+        "--device",
+        "-d",
+        help="Run on the GPU or on the emulator. Default: the GPU, if there is one.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Archs = Annotated[
     list[str] | None,
@@ -113,8 +154,12 @@ PtxFile = Annotated[Path | None, typer.Option(help="Write the PTX here (one arch
 Log = Annotated[bool, typer.Option("--log", help="Print the compiler's log as well.")]
 Far = Annotated[bool, typer.Option("--far", help="Also element offsets beyond 2^31 (26 GB).")]
 Seconds = Annotated[float, typer.Option(min=0.0, help="Longest timing of a size.")]
-Run = Annotated[bool, typer.Option(help="Run on the GPU, if there is one.")]
+Run = Annotated[bool, typer.Option(help="Run the kernels, or only compile them.")]
 OneSize = Annotated[str, typer.Option("--size", "-s", help="The GEMM: 4096 or MxNxK.")]
+LadderSize = Annotated[
+    str | None,
+    typer.Option("--size", "-s", help="The GEMM: N or MxNxK. Default: 4096; on the emulator 256."),
+]
 Saved = Annotated[
     Path | None, typer.Option("--from", help="Show this timings file instead of measuring.")
 ]

@@ -13,10 +13,13 @@ from lowgemm.cli.common import (
     ARCHS_WITHOUT_GPU,
     Archs,
     Cold,
+    DeviceChoice,
+    Emulated,
     Far,
     Json,
+    LadderSize,
     Markdown,
-    OneSize,
+    OnDevice,
     Output,
     Run,
     RungNames,
@@ -24,6 +27,7 @@ from lowgemm.cli.common import (
     Seconds,
     Sizes,
     app,
+    choose_device,
     console,
     print_json,
     progress_bar,
@@ -31,16 +35,23 @@ from lowgemm.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lowgemm.analysis import SassReport
     from lowgemm.report import LadderReport
+    from lowgemm.studies.ladder import CompiledRung, Progress
 
 __all__ = ["bench", "ladder", "verify"]
+
+GPU_SIZE = "4096"
 
 
 @app.command()
 def ladder(
     rungs: RungNames = None,
     arch: Archs = None,
-    size: OneSize = "4096",
+    size: LadderSize = None,
+    device: OnDevice = None,
     cold: Cold = False,
     seconds: Seconds = 5.0,
     run: Run = True,
@@ -49,14 +60,14 @@ def ladder(
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
-    """The whole table: compile, check and time every rung."""
+    """The whole table: compile, check and time every rung; without a GPU count what it executes."""
     from lowgemm.report import read_report, write_report
     from lowgemm.view import ladder_markdown
 
     if saved:
         report = read_report(saved)
     else:
-        report = _ladder_report(arch, rungs, size, cold, seconds, run=run)
+        report = _ladder_report(arch, rungs, size, cold, seconds, run=run, device=device)
     if as_json:
         print_json(report.rows_as_json())
         if report.unmeasured:
@@ -92,7 +103,8 @@ def bench(
     check_names(rungs or ())
     Gpu().close()  # Without a GPU there is nothing to compile for.
     reports = [
-        _ladder_report(None, rungs, text, cold, seconds, run=True) for text in size or ["4096"]
+        _ladder_report(None, rungs, text, cold, seconds, run=True, device=DeviceChoice.GPU)
+        for text in size or [GPU_SIZE]
     ]
     if as_json:
         print_json([row for report in reports for row in report.rows_as_json()])
@@ -106,24 +118,30 @@ def bench(
 def verify(
     rungs: RungNames = None,
     size: Sizes = None,
+    device: OnDevice = None,
+    arch: Emulated = "sm_90",
     far: Far = False,
     as_json: Json = False,
 ) -> None:
-    """Check rungs on many shapes on the GPU."""
-    from lowgemm.device import Gpu
+    """Check rungs on many shapes: on the GPU, or on the emulator with its eyes on memory."""
     from lowgemm.gemm import GemmProblem, check_names, rung
-    from lowgemm.studies.verification import SHAPES, verify, verify_far_offsets
+    from lowgemm.studies.devices import open_device
+    from lowgemm.studies.verification import EMULATED_SHAPES, SHAPES, verify, verify_far_offsets
     from lowgemm.view import verdict_table
 
     names = check_names(rungs or ())
-    gpu = Gpu()
-    chosen = [rung(name, gpu.architecture) for name in names]
-    problems = [GemmProblem.parse(text) for text in size] if size else list(SHAPES)
+    kind = choose_device(device)
+    if far and kind is DeviceChoice.EMULATOR:
+        raise typer.BadParameter("--far takes 26 GB of a GPU's memory: leave it out")
+    where = open_device(kind.value, arch)
+    chosen = [rung(name, where.architecture) for name in names]
+    usual = SHAPES if kind is DeviceChoice.GPU else EMULATED_SHAPES
+    problems = [GemmProblem.parse(text) for text in size] if size else list(usual)
     total = 2 * len(problems) * len(chosen) + (len(chosen) if far else 0)
     verdicts = []
     with progress_bar() as tell:
-        streams = [verify(gpu, chosen, problems)]
-        streams += [verify_far_offsets(gpu, chosen)] if far else []
+        streams = [verify(where, chosen, problems)]
+        streams += [verify_far_offsets(where, chosen)] if far else []
         for stream in streams:
             for verdict in stream:
                 verdicts.append(verdict)
@@ -148,34 +166,33 @@ def verify(
 def _ladder_report(
     archs: list[str] | None,
     rungs: list[str] | None,
-    size: str,
+    size: str | None,
     cold: bool,
     seconds: float,
     *,
     run: bool,
+    device: DeviceChoice | None,
 ) -> LadderReport:
     from lowgemm.device import Gpu
-    from lowgemm.errors import DriverNotFoundError, NoGpuError
     from lowgemm.gemm import GemmProblem, check_names
     from lowgemm.measure import TimerSettings
     from lowgemm.report import join_ladder, provenance_of
     from lowgemm.studies.inspection import inspect_ladder
     from lowgemm.studies.ladder import compile_ladder, run_ladder
 
-    problem = GemmProblem.parse(size)
-    gpu, unmeasured = None, "--no-run was given"
-    if run:
-        try:
-            gpu = Gpu()
-        except (DriverNotFoundError, NoGpuError) as error:
-            unmeasured = f"{error.what.partition(':')[0]}; {error.remedy}"
+    problem = GemmProblem.parse(size or GPU_SIZE)
+    device = choose_device(device)
+    on_gpu = run and device is DeviceChoice.GPU
+    gpu = Gpu() if on_gpu else None
     chosen = archs or ([str(gpu.architecture)] if gpu else list(ARCHS_WITHOUT_GPU))
     with progress_bar() as tell:
         compiled = compile_ladder(chosen, check_names(rungs or ()), progress=tell)
         tell("reading the machine code", 0, 1)
         code = inspect_ladder(compiled)
+        if not run:
+            return join_ladder(compiled, unmeasured="--no-run was given", machine_code=code)
         if gpu is None:
-            return join_ladder(compiled, unmeasured=unmeasured, machine_code=code)
+            return _emulated(compiled, size, code, tell)
         own = [item for item in compiled if item.arch == gpu.architecture]
         if not own:
             unmeasured = f"the GPU here is {gpu.architecture}, none of {chosen}"
@@ -183,7 +200,11 @@ def _ladder_report(
         settings = TimerSettings(max_seconds=seconds)
         result = run_ladder(gpu, own, problem, cold=cold, settings=settings, progress=tell)
     provenance = provenance_of(
-        gpu, result, own, command=_command(rungs, size, cold, seconds), cold=cold
+        gpu,
+        result,
+        own,
+        command=_command(rungs, size or GPU_SIZE, cold, seconds),
+        cold=cold,
     )
     return join_ladder(
         compiled,
@@ -191,6 +212,26 @@ def _ladder_report(
         measured_arch=str(gpu.architecture),
         provenance=provenance,
         machine_code=code,
+    )
+
+
+def _emulated(
+    compiled: Sequence[CompiledRung],
+    size: str | None,
+    code: Mapping[tuple[str, str], SassReport],
+    tell: Progress,
+) -> LadderReport:
+    """The ladder on the emulator, where a problem of seconds is the default."""
+    from lowgemm.gemm import GemmProblem
+    from lowgemm.report import join_ladder
+    from lowgemm.studies.ladder import EMULATED_PROBLEM, emulate_ladder
+
+    problem = GemmProblem.parse(size) if size else EMULATED_PROBLEM
+    return join_ladder(
+        compiled,
+        unmeasured="the emulator counts and has no clock: --device gpu on a machine with a GPU",
+        machine_code=code,
+        emulated=emulate_ladder(compiled, problem, workers=2, progress=tell),
     )
 
 

@@ -28,7 +28,9 @@ from lowgemm.cli.common import (
 if TYPE_CHECKING:
     from lowgemm.analysis import SassReport
     from lowgemm.binary.sass import SassKernel
+    from lowgemm.cli.common import CompilerArguments
     from lowgemm.compiler import Build
+    from lowgemm.studies.execution import Execution
 
 __all__ = ["sass"]
 
@@ -39,6 +41,21 @@ Source = Annotated[bool, typer.Option("--source", help="Source, PTX and SASS sid
 Hot = Annotated[bool, typer.Option("--hot", help="With --source: the hot loop's code alone.")]
 Compare = Annotated[
     bool, typer.Option("--compare", help="One table a loop, an architecture a column.")
+]
+Executed = Annotated[
+    bool,
+    typer.Option("--executed", help="Run it on the emulator: what was executed, and how often."),
+]
+Launch = Annotated[
+    str | None,
+    typer.Option(
+        "--launch",
+        help="With --executed, for a .cu file: 'grid=8 block=256 args=f32[99],i32[9]:zeros,99'; an "
+        "array is random without :zeros, :count or :empty.",
+    ),
+]
+Size = Annotated[
+    str | None, typer.Option("--size", "-s", help="With --executed, for a rung: the GEMM.")
 ]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Markdown instead of a table.")]
 
@@ -58,6 +75,9 @@ def sass(
     control: Control = False,
     source: Source = False,
     hot: Hot = False,
+    executed: Executed = False,
+    launch: Launch = None,
+    size: Size = None,
     markdown: Markdown = False,
     as_json: Json = False,
 ) -> None:
@@ -72,6 +92,16 @@ def sass(
     )
     if compare and (len(targets) > 1 or listing or control or source or markdown):
         raise typer.BadParameter("--compare takes one target, and besides only --json")
+    if executed:
+        if listing or control or source or compare:
+            raise typer.BadParameter("--executed has tables of its own: leave out other views")
+        arguments = compiler_arguments(define, include, option, kernel)
+        _show_executed(
+            targets, arch, arguments, only, (launch, size), markdown=markdown, as_json=as_json
+        )
+        return
+    if launch or size:
+        raise typer.BadParameter("--launch and --size go with --executed")
     from lowgemm.studies.inspection import inspect_builds, inspect_cubin
     from lowgemm.studies.targets import is_cubin, load_cubin, resolve_builds
     from lowgemm.view.sass import sass_data, sass_markdown, sass_view
@@ -106,6 +136,64 @@ def sass(
         print(sass_markdown(reports), end="")
     else:
         show_fitted(lambda width: sass_view(reports, width))
+
+
+def _show_executed(
+    targets: list[str],
+    archs: list[str] | None,
+    arguments: CompilerArguments,
+    only: str | None,
+    how: tuple[str | None, str | None],
+    *,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    from lowgemm.view.executed import executed_data, executed_markdown, executed_view
+
+    launch, size = how
+    executions = [
+        execution
+        for target in targets
+        for arch in archs or ["sm_90"]
+        for execution in _executions(target, arch, arguments, only, launch, size)
+    ]
+    if as_json:
+        print_json(executed_data(executions))
+    elif markdown:
+        print("\n".join(map(executed_markdown, executions)))
+    else:
+        show_fitted(lambda width: executed_view(executions, width))
+    if any(execution.findings for execution in executions):
+        raise typer.Exit(1)
+
+
+def _executions(
+    target: str,
+    arch: str,
+    arguments: CompilerArguments,
+    only: str | None,
+    launch: str | None,
+    size: str | None,
+) -> list[Execution]:
+    from lowgemm.gemm import RUNG_NAMES, GemmProblem, rung
+    from lowgemm.runtime.workload import Workload
+    from lowgemm.studies.execution import execute_build, execute_rung
+    from lowgemm.studies.ladder import EMULATED_PROBLEM
+    from lowgemm.studies.targets import is_cubin, resolve_builds
+
+    if target.lower() in RUNG_NAMES:
+        if launch:
+            raise typer.BadParameter("a rung's launch follows from --size: leave out --launch")
+        problem = GemmProblem.parse(size) if size else EMULATED_PROBLEM
+        return [execute_rung(rung(target, arch), arch, problem)]
+    if is_cubin(target) or not launch or size:
+        raise typer.BadParameter(
+            f"{target}: --executed takes rungs (with --size) and .cu files (with --launch)"
+        )
+    workload = Workload.parse(launch)
+    (build,) = resolve_builds(target, [arch], **arguments)
+    kernels = chosen(list(build.kernels), only, lambda k: k.display_name, lambda k: k.name)
+    return [execute_build(build, workload, kernel.name) for kernel in kernels]
 
 
 def _refuse_combinations(

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-from lowgemm.emulator.counts import Counts, WorstAccess
-from lowgemm.emulator.device import Emulator, EmulatorKernel, EmulatorModule
+from lowgemm.emulator.counts import Counts, ExecutedTotals, WorstAccess
+from lowgemm.emulator.device import ARCHITECTURES, Emulator, EmulatorKernel, EmulatorModule
 from lowgemm.emulator.findings import Finding, FindingKind
 
 __all__ = [
+    "ARCHITECTURES",
     "Counts",
     "Emulator",
     "EmulatorKernel",
     "EmulatorModule",
+    "ExecutedTotals",
     "Finding",
     "FindingKind",
     "WorstAccess",

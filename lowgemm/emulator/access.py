@@ -376,7 +376,7 @@ def _ldgsts(w: Word) -> Run:
     if not w.flag(76):
         raise w.unknown("an address with a uniform offset")
     w.ignore(77, 4)
-    w.ignore(81)  # .BYPASS: not through L1
+    w.ignore(81)  # set: through L1; clear: .BYPASS
     zero_fill = w.flag(82)
     w.ignore(83, 4)
     predicate = w.predicate(87, uniform=False)

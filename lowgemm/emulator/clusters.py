@@ -70,9 +70,10 @@ def _initialise(w: Word) -> Run:
 
 def _phase_check(w: Word) -> Flow:
     """SYNCS.PHASECHK: whether the phase of a parity, in bit 31 of a register, has ended."""
+    # On sm_90 bit 70 is set, on sm_120 bit 76 instead, for every scope and order that PTX can ask.
     w.ignore(70, 3)
     w.ignore(73, 1)
-    w.ignore(77, 4)
+    w.ignore(76, 5)
     address, parity = _barrier_address(w), w.reader(32, uniform=False)
     number = w.destination_predicate(81)
     w.ignore(84, 7)

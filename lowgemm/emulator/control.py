@@ -266,7 +266,7 @@ def _bar(w: Word) -> Flow:
     packed = form is Form.rr  # barrier and, above 16 bits, the count
     reduces = w.flag(78) or mode == 2
     kind = w.take(74, 2)
-    value = w.predicate(_CONDITION, uniform=False)
+    value = w.predicate(_CONDITION, uniform=False) if reduces else None
     w.ignore(_CONDITION, 4)
 
     def control(f: Front, m: Mask) -> int | None:
@@ -279,7 +279,7 @@ def _bar(w: Word) -> Flow:
         if packed:
             threads = which >> 16 & 0xFFF
             which = which & 15
-        reduction = (kind, value(f)) if reduces else None
+        reduction = None if value is None else (kind, value(f))
         return f.batch.barrier(f, m, which & 15, threads & 0xFFF, after, mode == 1, reduction)
 
     return Flow(control)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lowgemm.binary.sass import SassKernel
 
-__all__ = ["Counts", "WorstAccess"]
+__all__ = ["Counts", "ExecutedTotals", "WorstAccess"]
 
 Counter = NDArray[np.int64]
 
@@ -29,6 +29,45 @@ class WorstAccess:
     ways: int
     wavefronts: int
     offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedTotals:
+    """Sums of :class:`Counts` over a kernel, a loop or an instruction.
+
+    ``instructions`` are those that warps executed, ``ffma_warps`` the FFMAs among them.
+    """
+
+    instructions: int
+    threads: int
+    ffma_warps: int
+    ffma_threads: int
+    divergent_branches: int
+    shared_wavefronts: int
+    ideal_shared_wavefronts: int
+    global_requests: int
+    global_sectors: int
+    ideal_global_sectors: int
+    worst_conflict_ways: int
+
+    @property
+    def shared_excess(self) -> float | None:
+        """Wavefronts over the fewest possible; None without an access."""
+        return _ratio(self.shared_wavefronts, self.ideal_shared_wavefronts)
+
+    @property
+    def global_excess(self) -> float | None:
+        """Sectors over the fewest possible; None without an access."""
+        return _ratio(self.global_sectors, self.ideal_global_sectors)
+
+    @property
+    def ffma_share(self) -> float:
+        """The part of the executed instructions that are FFMAs."""
+        return self.ffma_warps / self.instructions if self.instructions else 0.0
+
+
+def _ratio(actual: int, ideal: int) -> float | None:
+    return actual / ideal if ideal else None
 
 
 @dataclass(slots=True)
@@ -84,6 +123,26 @@ class Counts:
             if warps:
                 totals[instruction.name] = totals.get(instruction.name, 0) + int(warps)
         return totals
+
+    def totals(self, indices: Iterable[int] | None = None) -> ExecutedTotals:
+        """Sums over instructions, by their indices in address order; over all if none are given."""
+        every = range(len(self.kernel.instructions))
+        chosen = np.fromiter(every if indices is None else indices, np.intp)
+        ffma = [index for index in chosen if self.kernel.instructions[index].name == "FFMA"]
+        ways = (access.ways for index, access in self.worst.items() if index in set(chosen))
+        return ExecutedTotals(
+            instructions=int(self.warps[chosen].sum()),
+            threads=int(self.threads[chosen].sum()),
+            ffma_warps=int(self.warps[ffma].sum()),
+            ffma_threads=int(self.threads[ffma].sum()),
+            divergent_branches=int(self.divergent[chosen].sum()),
+            shared_wavefronts=int(self.shared_wavefronts[chosen].sum()),
+            ideal_shared_wavefronts=int(self.ideal_shared_wavefronts[chosen].sum()),
+            global_requests=int(self.global_requests[chosen].sum()),
+            global_sectors=int(self.global_sectors[chosen].sum()),
+            ideal_global_sectors=int(self.ideal_global_sectors[chosen].sum()),
+            worst_conflict_ways=max(ways, default=1),
+        )
 
     def of_opcode(self, name: str, *, threads: bool = False) -> int:
         """Warps or threads that executed an operation."""

@@ -15,6 +15,7 @@ from lowgemm.emulator.findings import Finding
 from lowgemm.emulator.global_memory import GlobalMemory
 from lowgemm.emulator.launch import Launch, Limits
 from lowgemm.emulator.program import Program, compile_program
+from lowgemm.emulator.strict import Rules
 from lowgemm.errors import (
     ArgumentValueError,
     EmulationError,
@@ -41,9 +42,10 @@ if TYPE_CHECKING:
     from lowgemm.runtime.arguments import PackedArguments
     from lowgemm.runtime.interface import Array, CubinSource, Resource
 
-__all__ = ["Emulator", "EmulatorKernel", "EmulatorModule"]
+__all__ = ["ARCHITECTURES", "Emulator", "EmulatorKernel", "EmulatorModule"]
 
-_ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+#: The architectures whose machine code the emulator runs.
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
 _DEFAULT_INSTRUCTIONS = 20_000_000
 #: The multiprocessors that the emulator claims to have: kernels ask to size their grids.
 _MULTIPROCESSORS = 4
@@ -62,6 +64,10 @@ class Emulator(Device):
     instructions
         How many instructions all warps of a launch may take, counted once for each group of warps
         that executes one together; a launch that goes on is stopped.
+    strict
+        Whether registers are used only as the control words of the code allow: a use that comes
+        before stall counts or scoreboards say that the value is there is a finding, and computes
+        with another value. It takes a few times as long.
 
     Raises
     ------
@@ -83,12 +89,13 @@ class Emulator(Device):
         *,
         findings: str = "raise",
         instructions: int = _DEFAULT_INSTRUCTIONS,
+        strict: bool = False,
     ) -> None:
         parsed = Architecture.parse(arch)
-        if f"sm_{parsed.number}" not in _ARCHITECTURES:
+        if f"sm_{parsed.number}" not in ARCHITECTURES:
             raise UnknownArchitectureError(
                 f"the emulator does not run code of {parsed}",
-                f"it runs {', '.join(_ARCHITECTURES)}",
+                f"it runs {', '.join(ARCHITECTURES)}",
             )
         if findings not in ("raise", "collect"):
             raise ArgumentValueError(
@@ -97,6 +104,7 @@ class Emulator(Device):
         self._arch = parsed
         self.raises = findings == "raise"
         self.launch_limits = Limits(instructions)
+        self.strict = strict
         self.name = f"emulator of {parsed}"
         self.capability = (parsed.major, parsed.minor)
         self.multiprocessors = _MULTIPROCESSORS
@@ -337,6 +345,7 @@ class EmulatorKernel(Kernel):
         self.local_bytes = signature.stack_bytes or 0
         self.max_threads = signature.max_threads or module.device.limits.max_threads_per_block
         self.counts = Counts.of(self.program.kernel)
+        self.rules = Rules(self.program) if module.device.strict else None
 
     def __repr__(self) -> str:
         return f"<EmulatorKernel {self.name}: {self.registers} registers>"
@@ -386,6 +395,7 @@ class EmulatorPreparedLaunch(PreparedLaunch):
             kernel.counts,
             multiprocessors=device.multiprocessors,
             limits=device.launch_limits,
+            rules=kernel.rules,
         )
         try:
             launch.run()

@@ -63,7 +63,7 @@ def put64(w: Word, at: int = 16) -> Put:
 
 def put_predicate(w: Word, at: int, *, uniform: bool | None = None) -> Put | None:
     """Writes a destination predicate; None where it is PT."""
-    number = w.destination_predicate(at)
+    number = w.destination_predicate(at, uniform=uniform)
     if number == PT:
         return None
     if w.uniform if uniform is None else uniform:
@@ -693,6 +693,7 @@ def _p2r(w: Word) -> Run:
     byte = w.take(76, 2)
     put, a, b = put32(w), w.a(), w.operand("b", sources=2)
     uniform = w.uniform
+    w.reads_predicates += [(number, uniform) for number in range(PT)]
 
     def run(f: Front, m: Mask) -> None:
         read = f.uniform_predicate if uniform else f.predicate
@@ -713,6 +714,7 @@ def _r2p(w: Word) -> Run:
         raise w.unknown("a mask in a register")
     mask = w.take(32, 32)
     uniform = w.uniform
+    w.writes_predicates += [(number, uniform) for number in range(PT) if mask >> number & 1]
 
     def run(f: Front, m: Mask) -> None:
         put = f.put_uniform_predicate if uniform else f.put_predicate

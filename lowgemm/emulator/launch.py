@@ -15,6 +15,7 @@ from lowgemm.emulator.constants import Constants
 from lowgemm.emulator.counts import Counts, WorstAccess
 from lowgemm.emulator.findings import Finding, FindingKind, Problem
 from lowgemm.emulator.front import Front, Mask
+from lowgemm.emulator.strict import Rules, Strict
 from lowgemm.emulator.wavefronts import (
     atomic_wavefronts,
     copied_lanes,
@@ -75,6 +76,7 @@ class Launch:
         *,
         multiprocessors: int,
         limits: Limits,
+        rules: Rules | None = None,
     ) -> None:
         signature = program.kernel.signature
         self.program = program
@@ -96,6 +98,8 @@ class Launch:
         self._fill_constants(major, parameters)
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self._operations = program.operations
+        if rules is not None:
+            self._operations = Strict(self, rules).operations()
 
     def _fill_constants(self, major: int, parameters: tuple[int, bytes]) -> None:
         """What the driver writes into bank 0; found by compiling kernels that read it."""
@@ -184,8 +188,6 @@ class Launch:
             if not 0 <= index < len(operations):
                 raise self.unknown(index * 16, "control left the kernel's code")
             operation = operations[index]
-            if isinstance(operation, UnknownInstructionError):
-                raise self._located(operation)
             batch.executed += 1
             warps[index] += count
             mask, lanes = active, active_lanes
@@ -242,7 +244,8 @@ class Launch:
             address=address,
         )
 
-    def _located(self, error: UnknownInstructionError) -> UnknownInstructionError:
+    def located(self, error: UnknownInstructionError) -> UnknownInstructionError:
+        """The same error with the kernel's name and nvdisasm's text of the instruction."""
         address = error.address or 0
         text = self.program.described(address).text
         why = error.what.rpartition(": ")[2]
@@ -321,7 +324,8 @@ class Launch:
         settings: dict[str, Any] = {
             "store": site.store, "merge": site.merge, "cache": site.cache,
         }  # fmt: skip
-        moving = per_warp = np.count_nonzero(active, axis=1)
+        per_warp = np.count_nonzero(active, axis=1)
+        moving, times = per_warp, 1
         operation = self.program.kernel.instructions[index].low & 0x1FF
         if source is not None:
             addresses, _ = self._by_warp(f, lanes, source, 0)
@@ -332,13 +336,13 @@ class Launch:
             )
         elif operation in _SHARED_ATOMICS:
             compare = operation == _SHARED_COMPARE_AND_SWAP
-            moving = per_warp * (2 if compare else 1)
+            times = 2 if compare else 1
             passes = atomic_wavefronts(
                 offsets, active, site.width, compare=compare, cache=site.cache
             )
         else:
             passes = shared_wavefronts(offsets, active, site.width, **settings)
-        ideal = np.minimum(passes, ideal_shared_wavefronts(moving, site.width))
+        ideal = np.minimum(passes, times * ideal_shared_wavefronts(moving, site.width))
         counts.shared_wavefronts[index] += int(passes.sum())
         counts.ideal_shared_wavefronts[index] += int(ideal.sum())
         counts.shared_bytes[index] += int(per_warp.sum()) * site.width
@@ -346,8 +350,8 @@ class Launch:
             self._keep_worst(site, offsets, active, passes, settings)
 
     def _bypasses(self, index: int) -> bool:
-        """Whether an asynchronous copy goes around L1: .BYPASS, bit 81."""
-        return bool(self.program.kernel.instructions[index].high >> 17 & 1)
+        """Whether an asynchronous copy goes around L1: .BYPASS, where bit 81 is clear."""
+        return not self.program.kernel.instructions[index].high >> 17 & 1
 
     def _keep_worst(
         self, site: Site, offsets: Any, active: Any, passes: Any, settings: dict[str, Any]
@@ -389,9 +393,10 @@ class Launch:
         detail: str,
         *,
         at: int,
+        about: str = "",
     ) -> None:
-        """Something that lanes of the batch did at an instruction."""
-        self._report(batch, kind, lanes, int(at), detail, None)
+        """Something that lanes of the batch did at an instruction, once for what it is about."""
+        self._report(batch, kind, lanes, int(at), detail, None, about)
 
     def _report(
         self,
@@ -401,8 +406,9 @@ class Launch:
         address: int,
         detail: str,
         memory_address: int | None,
+        about: str = "",
     ) -> None:
-        key = (kind, address)
+        key = (kind, address, about)
         known = self.findings.get(key)
         if known is not None:
             self.findings[key] = known.seen_again(len(lanes))

@@ -11,6 +11,7 @@ from lowgemm.emulator.word import ReadPredicate, Word
 if TYPE_CHECKING:
     from lowgemm.binary.instruction import Instruction
     from lowgemm.emulator.front import Front, Mask
+    from lowgemm.errors import UnknownInstructionError
 
 __all__ = ["MAKERS", "Control", "Operation", "Run", "maker"]
 
@@ -34,8 +35,10 @@ class Operation:
     """One instruction, ready.
 
     ``guard`` reads the predicate in front of it, None if it always executes. ``run`` or ``control``
-    is what it does; neither for one that does nothing. ``reads`` and ``writes`` are its registers:
-    the first, how many, and whether they are uniform.
+    is what it does; neither for one that does nothing. ``error`` says why it cannot be executed.
+    ``reads`` and ``writes`` are its registers: the first, how many, and whether they are uniform;
+    ``reads_predicates`` and ``writes_predicates`` its predicates but for the guard: which, and
+    whether it is uniform.
     """
 
     instruction: Instruction
@@ -43,9 +46,13 @@ class Operation:
     control: Control | None = None
     guard: ReadPredicate | None = None
     never: bool = False
+    error: UnknownInstructionError | None = None
     uniform: bool = False
     reads: tuple[tuple[int, int, bool], ...] = ()
     writes: tuple[tuple[int, int, bool], ...] = ()
+    reads_predicates: tuple[tuple[int, bool], ...] = ()
+    writes_predicates: tuple[tuple[int, bool], ...] = ()
+    uniform_guard: bool = False
     next: int = field(default=0)
 
 

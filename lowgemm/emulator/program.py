@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from lowgemm.binary.instruction import Instruction, decode_at
 from lowgemm.binary.sass import SassKernel
@@ -16,11 +17,14 @@ from lowgemm.emulator import (  # noqa: F401  # they fill MAKERS
     integer,
     warp,
 )
-from lowgemm.emulator.operation import MAKERS, Flow, Operation
+from lowgemm.emulator.operation import MAKERS, Flow, Operation, Run
 from lowgemm.emulator.word import PT, Word, read_predicate
 from lowgemm.errors import UnknownInstructionError
 from lowgemm.hardware import Architecture
 from lowgemm.isa import Pipe
+
+if TYPE_CHECKING:
+    from lowgemm.emulator.front import Front, Mask
 
 __all__ = ["Program", "compile_program"]
 
@@ -37,13 +41,13 @@ _NARROW = frozenset((8, 16))
 class Program:
     """A kernel, ready to execute: an operation for each 16 bytes of its code.
 
-    An instruction that the emulator does not know stands as its error: it is raised when a warp
-    comes to it. ``approximate`` are the addresses of approximate functions (MUFU), whose results
-    may differ from a GPU's in the last bits.
+    An instruction that the emulator does not know raises its error when a warp executes it.
+    ``approximate`` are the addresses of approximate functions (MUFU), whose results may differ from
+    a GPU's in the last bits.
     """
 
     kernel: SassKernel
-    operations: tuple[Operation | UnknownInstructionError, ...]
+    operations: tuple[Operation, ...]
     approximate: tuple[int, ...]
     shared_granularity: int
     texts: Callable[[str], SassKernel | None] = field(repr=False, compare=False)
@@ -56,7 +60,7 @@ class Program:
     @property
     def unknown(self) -> tuple[UnknownInstructionError, ...]:
         """The instructions that the emulator does not know."""
-        return tuple(each for each in self.operations if isinstance(each, UnknownInstructionError))
+        return tuple(each.error for each in self.operations if each.error is not None)
 
 
 def _no_texts(name: str) -> SassKernel | None:
@@ -88,13 +92,15 @@ def compile_program(
 
 
 @lru_cache(maxsize=_KEPT)
-def _compiled(
-    address: int, low: int, high: int, arch: Architecture
-) -> Operation | UnknownInstructionError:
-    try:
-        return _operation(decode_at(address, low, high, arch), arch)
-    except UnknownInstructionError as error:
-        return error
+def _compiled(address: int, low: int, high: int, arch: Architecture) -> Operation:
+    return _operation(decode_at(address, low, high, arch), arch)
+
+
+def _refusing(error: UnknownInstructionError) -> Run:
+    def run(f: Front, m: Mask) -> None:
+        raise f.batch.launch.located(error)
+
+    return run
 
 
 def _operation(instruction: Instruction, arch: Architecture) -> Operation:
@@ -112,17 +118,55 @@ def _operation(instruction: Instruction, arch: Architecture) -> Operation:
         guard=guard,
         never=instruction.guard == _NEVER,
         uniform=uniform,
+        uniform_guard=by_uniform,
         next=instruction.address + 16,
     )
     if operation.never:
         return operation
-    if opcode is None or instruction.name not in MAKERS:
-        raise word.unknown("the emulator does not know this operation")
-    made = MAKERS[instruction.name](word)
-    word.finish()
+    try:
+        made = _made(word)
+    except UnknownInstructionError as error:
+        operation.error = error
+        operation.run = _refusing(error)
+        return operation
     if isinstance(made, Flow):
         operation.control = made.control
     else:
         operation.run = made
-    operation.reads, operation.writes = tuple(word.reads), tuple(word.writes)
+    operation.reads = (*word.reads, *_reads_without_a_value(instruction, word))
+    operation.writes = tuple(word.writes)
+    operation.reads_predicates = tuple(word.reads_predicates)
+    operation.writes_predicates = tuple(word.writes_predicates)
     return operation
+
+
+def _made(word: Word) -> Run | Flow:
+    """What an instruction does.
+
+    Raises
+    ------
+    UnknownInstructionError
+        The emulator does not know it, or some of its bits.
+    """
+    name = word.instruction.name
+    if name not in MAKERS:
+        raise word.unknown("the emulator does not know this operation")
+    made = MAKERS[name](word)
+    word.finish()
+    return made
+
+
+def _reads_without_a_value(
+    instruction: Instruction, word: Word
+) -> tuple[tuple[int, int, bool], ...]:
+    """Registers that the hardware reads though no value depends on them here.
+
+    They are the descriptors and addresses of hints in uniform registers, which are pairs, and what
+    NANOSLEEP and the like take.
+    """
+    known = {(first, uniform) for first, _, uniform in word.reads}
+    return tuple(
+        (each.number, 2 if each.uniform else 1, each.uniform)
+        for each in instruction.registers
+        if not each.written and (each.number, each.uniform) not in known
+    )

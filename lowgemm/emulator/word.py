@@ -64,6 +64,8 @@ class Word:
         self.taken = _FRAME | 1 << _UNIFORM_BIT
         self.reads: list[tuple[int, int, bool]] = []
         self.writes: list[tuple[int, int, bool]] = []
+        self.reads_predicates: list[tuple[int, bool]] = []
+        self.writes_predicates: list[tuple[int, bool]] = []
 
     # ---- bits
 
@@ -256,15 +258,20 @@ class Word:
         """A function that reads a predicate, with its negation in the fourth bit."""
         uniform = self.uniform if uniform is None else uniform
         number, negated = self.take(at, 3), self.flag(at + 3)
+        if number != PT:
+            self.reads_predicates.append((number, uniform))
         return read_predicate(number, negated, uniform)
 
     def predicate_is_true(self, at: int) -> bool:
         """Whether a predicate field says PT."""
         return self.take(at, 4) == PT
 
-    def destination_predicate(self, at: int) -> int:
+    def destination_predicate(self, at: int, *, uniform: bool | None = None) -> int:
         """The number of a predicate that is written; 7 takes nothing."""
-        return self.take(at, 3)
+        number = self.take(at, 3)
+        if number != PT:
+            self.writes_predicates.append((number, self.uniform if uniform is None else uniform))
+        return number
 
 
 def read32(number: int, uniform: bool) -> Read:

@@ -10,12 +10,13 @@ from lowgemm.gemm import RUNG_NAMES, GemmProblem
 from lowgemm.measure import Timing
 from lowgemm.report.provenance import run_facts
 from lowgemm.report.records import LadderReport, LadderRow, Provenance
-from lowgemm.studies.ladder import CompiledRung, LadderRun
+from lowgemm.studies.ladder import CompiledRung, EmulatedRung, LadderRun
 
 __all__ = ["join_ladder", "provenance_of"]
 
 _PICO = 1e-12
 _MICRO = 1e-6
+_RIGHT = "exact data without error, random data within the bound"
 
 
 def tflops(problem: GemmProblem, time_us: float) -> float:
@@ -31,6 +32,7 @@ def join_ladder(
     provenance: Provenance | None = None,
     unmeasured: str | None = None,
     machine_code: Mapping[tuple[str, str], SassReport] | None = None,
+    emulated: Mapping[tuple[str, str], EmulatedRung] | None = None,
 ) -> LadderReport:
     """Make the ladder's report.
 
@@ -46,12 +48,16 @@ def join_ladder(
         Why nothing ran.
     machine_code
         Reports on the instances for aligned rows, by rung and architecture.
+    emulated
+        What the emulator said of them, by rung and architecture.
     """
     rows = []
     for item in compiled:
         static = _static_fields(item)
         if machine_code and (found := machine_code.get((item.rung.name, str(item.arch)))):
             static |= _loop_fields(found)
+        if emulated and (ran := emulated.get((item.rung.name, str(item.arch)))):
+            static |= _emulated_fields(ran)
         if run is not None and str(item.arch) == measured_arch:
             rows.append(LadderRow(**static, **_measured_fields(item, run)))  # type: ignore[arg-type]
         else:
@@ -91,13 +97,33 @@ def _loop_fields(report: SassReport) -> dict[str, object]:
     }
 
 
+def _emulated_fields(ran: EmulatedRung) -> dict[str, object]:
+    check, executed = ran.check, ran.executed
+    found = "; ".join(str(finding) for finding in ran.findings)
+    right = check.passed and not ran.findings
+    return {
+        "problem": str(ran.problem),
+        "correct": right,
+        "check": _RIGHT if right else check.reason or found,
+        "error_over_bound": check.error_over_bound if right else None,
+        "executed_instructions": executed.instructions,
+        "executed_ffma_share": executed.ffma_share,
+        "executed_ffma_threads": executed.ffma_threads,
+        "executed_shared_wavefronts": executed.shared_wavefronts,
+        "executed_shared_wavefronts_ideal": executed.ideal_shared_wavefronts,
+        "executed_global_sectors": executed.global_sectors,
+        "executed_global_sectors_ideal": executed.ideal_global_sectors,
+        "executed_conflict_ways": executed.worst_conflict_ways,
+    }
+
+
 def _measured_fields(item: CompiledRung, run: LadderRun) -> dict[str, object]:
     name = item.rung.name
     check, timing = run.checks[name], run.timings.get(name)
     fields: dict[str, object] = {
         "problem": str(run.problem),
         "correct": check.passed,
-        "check": check.reason or "exact data without error, random data within the bound",
+        "check": check.reason or _RIGHT,
         "error_over_bound": check.error_over_bound if check.passed else None,
     }
     if timing is None:

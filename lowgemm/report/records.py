@@ -31,8 +31,10 @@ class LadderRow:
     Static (from the compiler): ``registers`` to ``spill_load_bytes``. Computed by the rules of the
     architecture: ``occupancy`` (resident warps over the most possible), ``blocks_per_sm`` and
     ``occupancy_limiter``. From the machine code, None where it was not read: ``hot_loop_...``, the
-    conflict cycles modelled. Measured, None where they were not: the rest. A rate is never given
-    for a kernel whose result was not found right.
+    conflict cycles modelled. Emulated, None where they were not: ``executed_...``, summed over the
+    warps of one launch. ``problem`` to ``error_over_bound`` are of the device that ran, a GPU or
+    the emulator. Measured, None where they were not: the rest. A rate is never given for a kernel
+    whose result was not found right.
     """
 
     rung: str
@@ -67,6 +69,14 @@ class LadderRow:
     ratio_to_cublas: float | None = None
     ratio_to_ex3: float | None = None
     ratio_to_previous: float | None = None
+    executed_instructions: int | None = None
+    executed_ffma_share: float | None = None
+    executed_ffma_threads: int | None = None
+    executed_shared_wavefronts: int | None = None
+    executed_shared_wavefronts_ideal: int | None = None
+    executed_global_sectors: int | None = None
+    executed_global_sectors_ideal: int | None = None
+    executed_conflict_ways: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,11 @@ class LadderReport:
     rows: tuple[LadderRow, ...]
     provenance: Provenance | None = None
     unmeasured: str | None = None
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the emulator ran some of the rungs."""
+        return any(row.executed_instructions is not None for row in self.rows)
 
     def rows_as_json(self) -> list[dict[str, Any]]:
         """The rows as plain data, a dict each."""

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 
-from lowgemm.compiler import Build, CompiledKernel
+from lowgemm.compiler import Build, Cache, CompiledKernel
 from lowgemm.device import Gpu
 from lowgemm.device.clock import SmClock
 from lowgemm.device.stream import DeviceStream
+from lowgemm.emulator import (
+    ARCHITECTURES,
+    Emulator,
+    EmulatorKernel,
+    ExecutedTotals,
+    Finding,
+)
 from lowgemm.errors import ToolNotFoundError
 from lowgemm.gemm import (
     CheckResult,
@@ -27,10 +36,24 @@ from lowgemm.gemm import (
 )
 from lowgemm.hardware import Architecture, Occupancy, capability, occupancy
 from lowgemm.measure import TimerSettings, Timing, measure, median_clock_mhz
-from lowgemm.runtime import Array, PreparedLaunch
+from lowgemm.runtime import Array, Device, PreparedLaunch, Stream
 from lowgemm.studies.peers import CublasSgemm, PeerIdentity
 
-__all__ = ["CompiledRung", "LadderRun", "PeerRun", "Progress", "compile_ladder", "run_ladder"]
+__all__ = [
+    "EMULATED_PROBLEM",
+    "CompiledRung",
+    "EmulatedRung",
+    "LadderRun",
+    "PeerRun",
+    "Progress",
+    "compile_ladder",
+    "emulate_ladder",
+    "emulate_rung",
+    "run_ladder",
+]
+
+#: The emulator's problem unless another is asked for: 2 x 2 tiles of 128, 4 k-tiles of 64.
+EMULATED_PROBLEM = GemmProblem(256, 256, 256)
 
 #: Told what is being done, how many steps are done, and how many there are.
 Progress = Callable[[str, int, int], None]
@@ -172,7 +195,7 @@ def run_ladder(
             right,
             stream=stream,
             new_event=gpu.event,
-            flush=bench.flush if cold else None,
+            flush=partial(bench.flush, gpu.attributes.l2_bytes) if cold else None,
             read_clock_mhz=clock.read_mhz,
             settings=settings,
         )
@@ -189,6 +212,95 @@ def run_ladder(
     return LadderRun(problem, checks, timings, peer_run, no_peer, clock_mhz)
 
 
+@dataclass(frozen=True, slots=True)
+class EmulatedRung:
+    """What the emulator said of a rung: a check, what one launch executed, what it did wrong."""
+
+    problem: GemmProblem
+    check: CheckResult
+    executed: ExecutedTotals
+    findings: tuple[Finding, ...]
+
+
+def emulate_ladder(
+    compiled: Sequence[CompiledRung],
+    problem: GemmProblem = EMULATED_PROBLEM,
+    *,
+    workers: int = 1,
+    progress: Progress = _silent,
+) -> dict[tuple[str, str], EmulatedRung]:
+    """Check rungs on the emulator and count what they execute; those it knows the code of.
+
+    Parameters
+    ----------
+    compiled
+        The rungs, for any number of architectures.
+    problem
+        The sizes.
+    workers
+        Processes that emulate at the same time. Each starts Python anew and imports the caller's
+        main module: from more than one on that must be safe.
+    progress
+        Told after each rung.
+
+    Returns
+    -------
+    dict
+        By rung and architecture.
+    """
+    known = [item for item in compiled if str(item.arch) in ARCHITECTURES]
+    results: dict[tuple[str, str], EmulatedRung] = {}
+    emulated = _emulated(known, problem, workers)
+    for done, (item, result) in enumerate(zip(known, emulated, strict=True), start=1):
+        results[item.rung.name, str(item.arch)] = result
+        progress(f"emulated {item.rung.name} for {item.arch}", done, len(known))
+    return results
+
+
+def _emulated(
+    items: Sequence[CompiledRung], problem: GemmProblem, workers: int
+) -> Iterator[EmulatedRung]:
+    if workers == 1 or Cache.default() is None:  # a process would compile all again
+        for item in items:
+            yield emulate_rung(item.rung, item.build, problem)[0]
+        return
+    work = [(item.rung.name, str(item.arch), problem) for item in items]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_emulated_by_name, work)
+
+
+def _emulated_by_name(work: tuple[str, str, GemmProblem]) -> EmulatedRung:
+    name, arch, problem = work
+    chosen = rung(name, arch)
+    return emulate_rung(chosen, compile_rung(chosen, arch), problem)[0]
+
+
+def emulate_rung(
+    rung: Rung, build: Build, problem: GemmProblem
+) -> tuple[EmulatedRung, EmulatorKernel]:
+    """Check a rung on the emulator; the kernel has the counts of the last launch, on random data.
+
+    Raises
+    ------
+    EmulationError
+        It cannot be run to its end.
+    """
+    with Emulator(build.arch, findings="collect") as device:
+        bench = _Bench(device, device.stream(), problem)
+        kernel = RungKernel(device, rung, build)
+        launch = bench.prepare(kernel)
+        counted = kernel.kernel(aligned=problem.allows_float4())
+        assert isinstance(counted, EmulatorKernel)
+
+        def counting() -> None:
+            counted.reset_counts()
+            launch.launch()
+
+        check = bench.check({rung.name: counting}, _silent)[rung.name]
+        totals = counted.counts.totals()
+        return EmulatedRung(problem, check, totals, tuple(device.findings)), counted
+
+
 def _peer(gpu: Gpu, stream: DeviceStream) -> tuple[CublasSgemm | None, str | None]:
     try:
         return CublasSgemm(gpu, stream), None
@@ -197,9 +309,9 @@ def _peer(gpu: Gpu, stream: DeviceStream) -> tuple[CublasSgemm | None, str | Non
 
 
 class _Bench:
-    """Operands on the GPU and the reference for them."""
+    """Operands on a device and the reference for them."""
 
-    def __init__(self, gpu: Gpu, stream: DeviceStream, problem: GemmProblem) -> None:
+    def __init__(self, gpu: Device, stream: Stream, problem: GemmProblem) -> None:
         self.gpu = gpu
         self.stream = stream
         self.problem = problem
@@ -238,10 +350,10 @@ class _Bench:
         self.stream.synchronize()
         return self.output.judge(reference)
 
-    def flush(self) -> None:
+    def flush(self, l2_bytes: int) -> None:
         """Overwrite as much memory as the L2 holds, on the stream."""
         if self._flush_buffer is None:
-            self._flush_buffer = self.gpu.empty(self.gpu.attributes.l2_bytes, "uint8")
+            self._flush_buffer = self.gpu.empty(l2_bytes, "uint8")
         self._flush_buffer.fill_bytes(0, stream=self.stream)
 
 

@@ -23,7 +23,7 @@ from lowgemm.gemm import (
 from lowgemm.runtime import Array, Device
 from lowgemm.studies.ladder import upload_operands
 
-__all__ = ["FAR_PROBLEM", "SHAPES", "Verdict", "verify", "verify_far_offsets"]
+__all__ = ["EMULATED_SHAPES", "FAR_PROBLEM", "SHAPES", "Verdict", "verify", "verify_far_offsets"]
 
 #: One element; fewer and more than a tile; one beside a power of two; tall, wide, K = 1; leading
 #: dimensions longer than the row, odd and a multiple of 4.
@@ -49,6 +49,11 @@ SHAPES: tuple[GemmProblem, ...] = (
     GemmProblem(100, 72, 56, lda=60, ldb=80, ldc=76),
     GemmProblem(256, 384, 520, lda=1024, ldb=512, ldc=400),
     GemmProblem(70, 90, 8191),
+)
+
+#: Those of them that the emulator does in seconds.
+EMULATED_SHAPES: tuple[GemmProblem, ...] = tuple(
+    problem for problem in SHAPES if problem.m * problem.n * problem.k <= 3_000_000
 )
 
 #: Rows 2^20 elements apart: the last rows of A, B and C begin beyond 2^31 elements.

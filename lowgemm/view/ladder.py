@@ -20,6 +20,10 @@ _NONE = "–"
 _LOOP_LEGEND = (
     "hot loop: instructions, share of FFMA, LDS.128, modelled cycles of register-bank conflicts"
 )
+_EXECUTED_LEGEND = (
+    "emulated: instructions that warps executed, share of FFMA, passes through shared memory and\n"
+    "32-byte sectors of global memory, each over the fewest possible; no times"
+)
 
 
 def ladder_view(report: LadderReport, width: int = WHOLE) -> RenderableType:
@@ -32,10 +36,11 @@ def ladder_view(report: LadderReport, width: int = WHOLE) -> RenderableType:
 
 def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: int) -> Table:
     measured = any(row.correct is not None for row in rows)
-    provenance = report.provenance if measured else None
+    emulated = any(row.executed_instructions is not None for row in rows)
+    provenance = report.provenance if measured and not emulated else None
     all_rows = [*rows, _peer_row(rows[0], provenance)] if provenance else list(rows)
     rates = [row.tflops or 0.0 for row in all_rows if row is not None]
-    columns = _STATIC + (_measured_columns(rates) if measured else _UNMEASURED)
+    columns = _STATIC + _dynamic_columns(rows, rates, measured)
     table = plain_table(_title(arch, rows, provenance))
     shown, _ = fitting(columns, [row for row in all_rows if row is not None], width)
     for column in shown:
@@ -50,9 +55,11 @@ def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: in
 
 
 def _title(arch: str, rows: Sequence[LadderRow], provenance: Provenance | None) -> str:
+    problem = next((row.problem for row in rows if row.problem), "")
+    if any(row.executed_instructions is not None for row in rows):
+        return f"FP32 GEMM ladder on the emulator ({arch}), {problem}"
     if provenance is None:
         return f"FP32 GEMM ladder, compiled for {arch}"
-    problem = next((row.problem for row in rows if row.problem), "")
     return f"FP32 GEMM ladder on {provenance.gpu} ({arch}), {problem}"
 
 
@@ -124,16 +131,51 @@ _UNMEASURED: tuple[Column[LadderRow], ...] = tuple(
 )
 
 
+def _dynamic_columns(
+    rows: Sequence[LadderRow], rates: Sequence[float], measured: bool
+) -> tuple[Column[LadderRow], ...]:
+    """What a run gave: times, or of the emulator counts."""
+    if any(row.executed_instructions is not None for row in rows):
+        return _EXECUTED
+    return _measured_columns(rates) if measured else _UNMEASURED
+
+
+def _right(row: LadderRow) -> Text:
+    if row.correct is None:
+        return Text(_NONE)
+    return Text("yes", style="green") if row.correct else Text("NO", style="bold red")
+
+
+def _thousands(value: int | None) -> str:
+    return f"{value / 1e3:,.0f} k" if value else _NONE
+
+
+def _excess(actual: int | None, ideal: int | None) -> str:
+    """How many times the fewest possible."""
+    return f"{actual / ideal:.2f}" if actual is not None and ideal else _NONE
+
+
+_EXECUTED: tuple[Column[LadderRow], ...] = (
+    Column("right", _right, justify="center"),
+    Column("executed", lambda row: _thousands(row.executed_instructions)),
+    Column("FFMA exec.", lambda row: _percent(row.executed_ffma_share)),
+    Column("wavefronts", lambda row: _thousands(row.executed_shared_wavefronts), rank=2),
+    Column(
+        "/ ideal",
+        lambda row: _excess(row.executed_shared_wavefronts, row.executed_shared_wavefronts_ideal),
+    ),
+    Column("sectors", lambda row: _thousands(row.executed_global_sectors), rank=2),
+    Column(
+        "/ ideal ",
+        lambda row: _excess(row.executed_global_sectors, row.executed_global_sectors_ideal),
+    ),
+)
+
+
 def _measured_columns(rates: Sequence[float]) -> tuple[Column[LadderRow], ...]:
     scale = max(rates, default=0.0)
-
-    def right(row: LadderRow) -> Text:
-        if row.correct is None:
-            return Text(_NONE)
-        return Text("yes", style="green") if row.correct else Text("NO", style="bold red")
-
     return (
-        Column("right", right, justify="center"),
+        Column("right", _right, justify="center"),
         Column("ms", lambda row: _NONE if row.time_us is None else f"{row.time_us / 1e3:.3f}"),
         Column("TFLOP/s", lambda row: _NONE if row.tflops is None else f"{row.tflops:.1f}"),
         Column("", lambda row: _bar(row.tflops, scale), rank=8, justify="left", style="green"),
@@ -158,11 +200,13 @@ def _footer(report: LadderReport) -> Text:
     lines = []
     if any(row.hot_loop_instructions is not None for row in report.rows):
         lines.append(_LOOP_LEGEND)
+    if report.is_emulated:
+        lines.append(_EXECUTED_LEGEND)
     if report.provenance is not None:
         lines += _provenance_lines(report.provenance)
-        lines += [
-            f"{row.rung}: {row.check}" for row in report.rows if row.correct is False and row.check
-        ]
+    lines += [
+        f"{row.rung}: {row.check}" for row in report.rows if row.correct is False and row.check
+    ]
     if report.unmeasured:
         lines.append(f"not measured: {report.unmeasured}")
     return Text("\n".join(lines), style="dim")

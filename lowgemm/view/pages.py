@@ -16,6 +16,11 @@ __all__ = ["index_page", "rung_page"]
 
 _NONE = "–"
 _STORY_ARCH = "sm_90"
+_EXECUTED = (
+    "Counted on the emulator, which runs this machine code without a GPU; at 512 x 512 x 512 its",
+    "counts equal Nsight Compute's on an H200, instruction by instruction. Wavefronts are passes",
+    "through shared memory, sectors 32-byte pieces of global memory; each beside the least.",
+)
 _HEADINGS = ("Idea", "Tile", "Shared", "Registers", "Expected")
 
 
@@ -86,6 +91,7 @@ def rung_page(
     before: tuple[Rung, SassReport] | None,
     timings: Mapping[str, LadderReport],
     note: str,
+    executed: str,
 ) -> str:
     """One rung: its idea, its loop on each architecture, what changed, what was measured.
 
@@ -101,6 +107,8 @@ def rung_page(
         Measured ladders by the name of their file.
     note
         Why the change matters, written by hand.
+    executed
+        What the emulator counted, as Markdown; see :func:`lowgemm.view.executed.executed_markdown`.
     """
     lines = [f"# {rung.name}: {rung.idea}", "", f"Source: [{rung.source}](../cu/{rung.source})", ""]
     lines += [f"**{name}.** {text}  " for name, text in _header(rung.path)]
@@ -113,6 +121,7 @@ def rung_page(
     ]
     if before is not None:
         lines += _difference(rung, reports[_STORY_ARCH], *before)
+    lines += ["## Executed", "", *_EXECUTED, "", executed.strip(), ""]
     lines += ["## Why it matters", "", note.strip(), ""]
     lines += _measured(rung, timings)
     return "\n".join(lines)

@@ -1,0 +1,641 @@
+"""Strict mode: a register may be used only as the control words of the code allow.
+
+The hardware does not check that a result is there before it is used: the code says so, with stall
+counts where the latency is fixed and with scoreboards where it is not. Here each group of warps at
+one address keeps a clock, which advances by the stall counts alone (no other warp helps), and the
+results and sources that are still on their way. What is used too early is a finding, and the user
+computes with another value.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lowgemm.emulator.findings import FindingKind
+from lowgemm.emulator.operation import Operation
+from lowgemm.emulator.word import PT
+from lowgemm.isa import Pipe
+from lowgemm.isa.latency import (
+    DRAIN_CYCLES,
+    Consumer,
+    Producer,
+    consumer_of,
+    fixed_latency,
+    has_fixed_latency,
+    in_order_unit,
+    predicate_consumer_of,
+    producer_of,
+)
+
+if TYPE_CHECKING:
+    from lowgemm.emulator.batch import Batch
+    from lowgemm.emulator.front import Front, Mask
+    from lowgemm.emulator.launch import Launch
+    from lowgemm.emulator.program import Program
+    from lowgemm.emulator.word import ReadPredicate
+
+__all__ = ["Rule", "Rules", "Strict", "Use"]
+
+#: Registers whose users get other values: in which lanes, and which (None: changed ones).
+Wrong = dict[int, tuple[NDArray[np.bool_], NDArray[Any] | None]]
+_LANES = 32
+_SCOREBOARDS = 6
+#: What a value that is not there yet is changed by.
+_POISON = np.uint32(0x5A5A5A5A)
+#: Where the kinds of registers begin in one numbering of all.
+_UNIFORM, _PREDICATE, _UNIFORM_PREDICATE = 256, 512, 520
+#: Pipes that read the sources of their operations some time after these have issued.
+_LATE_READERS = (Pipe.LSU, Pipe.XU, Pipe.TMA)
+#: Paths that a batch may have before those without lanes are forgotten.
+_MANY_PATHS = 64
+
+
+def _register_key(number: int, uniform: bool) -> int:
+    return number + _UNIFORM if uniform else number
+
+
+def _predicate_key(number: int, uniform: bool) -> int:
+    return number + (_UNIFORM_PREDICATE if uniform else _PREDICATE)
+
+
+def _name(key: int) -> str:
+    """A register as assembly writes it."""
+    for first, prefix in ((_UNIFORM_PREDICATE, "UP"), (_PREDICATE, "P"), (_UNIFORM, "UR")):
+        if key >= first:
+            return f"{prefix}{key - first}"
+    return f"R{key}"
+
+
+# ---- what is known of an instruction before it runs
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A register or predicate that an instruction reads.
+
+    ``key`` numbers all registers; ``slot`` is the operand's, ``@`` for the guard.
+    """
+
+    key: int
+    consumer: Consumer
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an instruction's control word and operands ask for.
+
+    ``waits`` are the scoreboards that it waits for; ``leaves`` is a scoreboard of which so many
+    operations may be under way. ``boards`` are those that it sets. ``results`` are what it writes,
+    with the class of its latency, None where that is variable. ``sources`` are the registers that
+    it reads only some time after it has issued. ``kept`` are slot and register of the operands with
+    ``.reuse`` that it overwrites itself.
+    """
+
+    index: int
+    stall: int
+    waits: tuple[int, ...]
+    leaves: tuple[int, int] | None
+    write_scoreboard: int | None
+    boards: tuple[int, ...]
+    guard: Use | None
+    reads: tuple[Use, ...]
+    results: tuple[tuple[int, Producer | None], ...]
+    sources: tuple[int, ...]
+    kept: tuple[tuple[str, int], ...]
+    unit: str | None
+    late_reader: str | None
+    is_barrier: bool
+
+
+class Rules:
+    """The rules of a program, by index."""
+
+    def __init__(self, program: Program) -> None:
+        major = program.kernel.arch.major
+        self.program = program
+        self.major = major
+        self.rules = tuple(
+            _rule(index, each, major) for index, each in enumerate(program.operations)
+        )
+
+
+def _rule(index: int, operation: Operation, major: int) -> Rule:
+    instruction = operation.instruction
+    control, opcode = instruction.control, instruction.opcode
+    late = opcode is not None and opcode.pipe in _LATE_READERS and not operation.never
+    reads = tuple(_reads(operation, major))
+    written = tuple(_results(operation, major))
+    return Rule(
+        index=index,
+        stall=control.stall or DRAIN_CYCLES,
+        waits=control.waits_for + _named_by_depbar(operation),
+        leaves=_left_by_depbar(operation),
+        write_scoreboard=control.write_scoreboard,
+        boards=_boards(control.write_scoreboard, control.read_scoreboard),
+        guard=_guard(operation),
+        reads=reads,
+        results=written,
+        sources=tuple({each.key for each in reads if each.key < _UNIFORM}) if late else (),
+        kept=_kept(operation, reads, {key for key, _ in written}),
+        unit=in_order_unit(opcode) if opcode is not None else None,
+        late_reader=opcode.pipe.value if late and opcode is not None else None,
+        is_barrier=instruction.name == "BAR",
+    )
+
+
+def _boards(*boards: int | None) -> tuple[int, ...]:
+    return tuple(each for each in boards if each is not None and each < _SCOREBOARDS)
+
+
+def _guard(operation: Operation) -> Use | None:
+    number = operation.instruction.guard & 7
+    if number == PT:
+        return None
+    return Use(_predicate_key(number, operation.uniform_guard), Consumer.GUARD, "@")
+
+
+def _reads(operation: Operation, major: int) -> Iterator[Use]:
+    instruction = operation.instruction
+    opcode, number = instruction.opcode, instruction.low & 0x1FF
+    if opcode is None:
+        return
+    slots: dict[tuple[int, bool], list[str]] = {}
+    for each in instruction.registers:
+        if not each.written:
+            slots.setdefault((each.number, each.uniform), []).append(each.slot)
+    for first, count, uniform in operation.reads:
+        for slot in slots.get((first, uniform), ["a"]):
+            for word in range(count):
+                consumer = consumer_of(opcode, number, major, slot, word)
+                yield Use(_register_key(first + word, uniform), consumer, slot)
+    for predicate, uniform in operation.reads_predicates:
+        yield Use(_predicate_key(predicate, uniform), predicate_consumer_of(opcode, major), "")
+
+
+def _results(operation: Operation, major: int) -> Iterator[tuple[int, Producer | None]]:
+    instruction = operation.instruction
+    opcode, number = instruction.opcode, instruction.low & 0x1FF
+    if opcode is None:
+        return
+    fixed = has_fixed_latency(opcode, major)
+    for first, count, uniform in operation.writes:
+        for word in range(count):
+            producer = producer_of(opcode, number, major, word=word) if fixed else None
+            yield _register_key(first + word, uniform), producer
+    for predicate, uniform in operation.writes_predicates:
+        producer = producer_of(opcode, number, major, predicate=True) if fixed else None
+        yield _predicate_key(predicate, uniform), producer
+
+
+def _kept(
+    operation: Operation, reads: tuple[Use, ...], written: set[int]
+) -> tuple[tuple[str, int], ...]:
+    """What the reuse cache keeps and the instruction overwrites; a yield empties the cache."""
+    instruction = operation.instruction
+    if not instruction.control.stay:
+        return ()
+    slots = {each.slot for each in instruction.registers if each.reuse}
+    return tuple({(use.slot, use.key) for use in reads if use.slot in slots and use.key in written})
+
+
+def _named_by_depbar(operation: Operation) -> tuple[int, ...]:
+    """The scoreboards in the mask of DEPBAR: bits 32 to 37."""
+    if operation.instruction.name != "DEPBAR":
+        return ()
+    mask = operation.instruction.low >> 32 & 63
+    return tuple(board for board in range(_SCOREBOARDS) if mask >> board & 1)
+
+
+def _left_by_depbar(operation: Operation) -> tuple[int, int] | None:
+    """DEPBAR.LE: the scoreboard, and how many of those that set it may be under way."""
+    low = operation.instruction.low
+    if operation.instruction.name != "DEPBAR" or not low >> 47 & 1:
+        return None
+    return low >> 44 & 7, low >> 38 & 63
+
+
+# ---- what is on its way
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A result or a source of an instruction that has issued, in the lanes that executed it.
+
+    ``issue`` numbers all issues of the launch, ``time`` is the path's clock. ``producer`` is the
+    class of a fixed latency; otherwise one of ``scoreboards`` tells, or where there is none, that
+    of a later operation of ``unit``.
+    """
+
+    index: int
+    issue: int
+    time: int
+    producer: Producer | None
+    scoreboards: tuple[int, ...]
+    unit: str | None
+    warps: NDArray[np.intp] | None
+    mask: Mask
+
+
+class _Path:
+    """The clock of a group of lanes, and what is on its way for them."""
+
+    __slots__ = ("covered", "last", "now", "results", "sets", "sources", "waited")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.results: dict[int, _Pending] = {}
+        self.sources: dict[int, tuple[_Pending, ...]] = {}
+        #: By scoreboard: the last issue that has been waited for, and the issues that set it.
+        self.waited = [0] * _SCOREBOARDS
+        self.sets: list[tuple[int, ...]] = [()] * _SCOREBOARDS
+        #: By unit and scoreboard: the last issue that set it; by unit: the last that is over.
+        self.last: dict[tuple[str, int], int] = {}
+        self.covered: dict[str, int] = {}
+
+    def copy(self) -> _Path:
+        """A path that goes on by itself."""
+        new = _Path()
+        new.now, new.results, new.sources = self.now, dict(self.results), dict(self.sources)
+        new.waited, new.sets = list(self.waited), list(self.sets)
+        new.last, new.covered = dict(self.last), dict(self.covered)
+        return new
+
+    def wait(self, board: int, leaving: int = 0) -> None:
+        """Wait until all but the last operations that set a scoreboard are over."""
+        issues = self.sets[board]
+        over = issues[: len(issues) - leaving] if leaving else issues
+        if not over:
+            return
+        self.sets[board] = issues[len(over) :]
+        self.waited[board] = over[-1]
+        for (unit, other), issue in self.last.items():
+            if other == board and issue <= over[-1]:
+                self.covered[unit] = max(self.covered.get(unit, 0), issue)
+
+    def set(self, board: int, issue: int, units: tuple[str | None, ...]) -> None:
+        """Note that an operation sets a scoreboard."""
+        if self.sets[board][-1:] != (issue,):
+            self.sets[board] += (issue,)
+        for unit in units:
+            if unit is not None:
+                self.last[unit, board] = issue
+
+    def is_over(self, pending: _Pending) -> bool:
+        """Whether what has a variable latency has come."""
+        for board in pending.scoreboards:
+            if self.waited[board] >= pending.issue:
+                return True
+        return pending.unit is not None and self.covered.get(pending.unit, 0) > pending.issue
+
+    def purge(self) -> None:
+        """Forget what has come."""
+        self.results = {
+            key: each
+            for key, each in self.results.items()
+            if (self.now - each.time < DRAIN_CYCLES if each.producer else not self.is_over(each))
+        }
+        left = {
+            key: tuple(each for each in pending if not self.is_over(each))
+            for key, pending in self.sources.items()
+        }
+        self.sources = {key: pending for key, pending in left.items() if pending}
+
+
+def _joined(paths: list[_Path], batch: Batch) -> _Path:
+    """One path for lanes that come from several: what is on its way for any of them."""
+    new = _Path()
+    new.now = max(path.now for path in paths)
+    for path in paths:
+        path.purge()
+        late = new.now - path.now
+        for key, each in path.results.items():
+            moved = replace(each, time=each.time + late) if late else each
+            new.results[key] = _worse(moved, new.results.get(key), batch)
+        for key, pending in path.sources.items():
+            known = new.sources.get(key, ())
+            new.sources[key] = known + tuple(each for each in pending if each not in known)
+        for place, issue in path.last.items():
+            new.last[place] = max(issue, new.last.get(place, 0))
+    new.waited = [min(path.waited[board] for path in paths) for board in range(_SCOREBOARDS)]
+    new.sets = [
+        tuple(sorted({issue for path in paths for issue in path.sets[board]}))
+        for board in range(_SCOREBOARDS)
+    ]
+    for unit in set.intersection(*(set(path.covered) for path in paths)):
+        new.covered[unit] = min(path.covered[unit] for path in paths)
+    return new
+
+
+def _worse(one: _Pending, other: _Pending | None, batch: Batch) -> _Pending:
+    if other is None or one.issue == other.issue:
+        return one
+    if (one.producer is None) != (other.producer is None):
+        chosen = one if one.producer is None else other
+    else:
+        chosen = one if one.time >= other.time else other
+    both = _lanes(batch, one.warps, one.mask) | _lanes(batch, other.warps, other.mask)
+    return replace(chosen, warps=None, mask=both)
+
+
+def _lanes(batch: Batch, warps: NDArray[np.intp] | None, mask: Mask) -> NDArray[np.bool_]:
+    """The lanes of a mask among all of the batch."""
+    if warps is None:
+        return np.broadcast_to(np.True_ if mask is None else mask, (batch.warps, _LANES))
+    full = np.zeros((batch.warps, _LANES), bool)
+    full[warps] = True if mask is None else np.broadcast_to(mask, (len(warps), _LANES))
+    return full
+
+
+class _Paths:
+    """The paths of a batch: which each lane is on."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.of_lane = np.zeros((batch.warps, _LANES), np.int64)
+        self.known: dict[int, _Path] = {0: _Path()}
+        self.count = 0
+
+    def take(self, f: Front) -> _Path:
+        """The path that a front goes on with: its lanes leave those that they were on."""
+        rows = self.of_lane if f.warps is None else self.of_lane[f.warps]
+        numbers = np.unique(rows if f.active is None else rows[f.active])
+        before = [self.known[int(number)] for number in numbers]
+        path = before[0].copy() if len(before) == 1 else _joined(before, f.batch)
+        self.count += 1
+        f._put(self.of_lane, np.asarray(self.count), f.active)
+        self.known[self.count] = path
+        if len(self.known) > _MANY_PATHS:
+            left = {int(number) for number in np.unique(self.of_lane)}
+            self.known = {number: each for number, each in self.known.items() if number in left}
+        return path
+
+
+# ---- running
+
+
+class Strict:
+    """The watch over one launch.
+
+    Parameters
+    ----------
+    launch
+        The launch, whose findings get those of the watch.
+    rules
+        The rules of its program.
+    """
+
+    def __init__(self, launch: Launch, rules: Rules) -> None:
+        self._launch = launch
+        self._rules = rules
+        self._paths: weakref.WeakKeyDictionary[Batch, _Paths] = weakref.WeakKeyDictionary()
+        self._front: Front | None = None
+        self._path = _Path()
+        self._issue = 0
+        self._time = 0
+        self._before = -1
+        self._cache: list[tuple[str, int, NDArray[Any]]] = []
+        self._next_cache: list[tuple[str, int, NDArray[Any]]] = []
+
+    def operations(self) -> tuple[Operation, ...]:
+        """The program's operations, each under watch."""
+        program = self._rules.program
+        return tuple(
+            self._watched(each, rule)
+            for each, rule in zip(program.operations, self._rules.rules, strict=True)
+        )
+
+    def _watched(self, operation: Operation, rule: Rule) -> Operation:
+        """An operation that is checked before it runs."""
+        guard, never = operation.guard, operation.never
+        new = replace(operation)
+        if guard is not None or never:
+            new.guard = self._watched_guard(guard, rule)
+        inner: Callable[[Front, Mask], Any] | None = operation.run or operation.control
+        if inner is not None:
+            guarded = guard is not None
+
+            def run(f: Front, m: Mask) -> Any:
+                if not guarded:
+                    self._advance(f, rule)
+                elif m is not None:
+                    m = m.copy()  # it may be a view of the predicate, which may change
+                return self._run(f, m, rule, inner)
+
+            new.run, new.control = (run, None) if operation.run is not None else (None, run)
+        return new
+
+    def _watched_guard(self, guard: ReadPredicate | None, rule: Rule) -> ReadPredicate:
+        nothing = np.zeros((1, 1), bool)
+
+        def read(f: Front) -> NDArray[np.bool_]:
+            self._advance(f, rule)
+            if guard is None or rule.guard is None:
+                return nothing
+            wrong = self._check((rule.guard,), f, f.active, rule)
+            holds = guard(f)
+            for lanes, _ in wrong.values():
+                here = lanes if f.warps is None else lanes[f.warps]
+                holds = holds ^ (here if holds.shape[1] > 1 else here.any(axis=1, keepdims=True))
+            return holds
+
+        return read
+
+    def _advance(self, f: Front, rule: Rule) -> None:
+        """Issue an instruction: the waits that it names, and the time until the next."""
+        follows = f is self._front and rule.index == self._before + 1
+        if f is not self._front:
+            paths = self._paths.get(f.batch)
+            if paths is None:
+                paths = self._paths[f.batch] = _Paths(f.batch)
+            self._path = paths.take(f)
+            self._front = f
+        self._cache = self._next_cache if follows else []
+        self._next_cache = []
+        self._before = rule.index
+        self._issue += 1
+        path = self._path
+        for board in rule.waits:
+            path.wait(board)
+        if rule.leaves is not None and rule.leaves[0] < _SCOREBOARDS:
+            path.wait(*rule.leaves)
+        # Of an instruction that is predicated off as well: its unit sees it all the same.
+        for board in rule.boards:
+            own = rule.unit if board == rule.write_scoreboard else None
+            path.set(board, self._issue, (rule.late_reader, own))
+        self._time = path.now
+        path.now += rule.stall
+
+    def _run(self, f: Front, m: Mask, rule: Rule, inner: Callable[[Front, Mask], Any]) -> Any:
+        """Check an instruction that executes, run it, and note what it leaves under way."""
+        wrong = self._check(rule.reads, f, m, rule)
+        if self._cache:
+            wrong |= self._stale(f, m, rule)
+        path = self._path
+        for key, producer in rule.results:
+            self._check_overwritten(key, producer, f, m, rule)
+        for slot, key in rule.kept:
+            self._next_cache.append((slot, key, self._row(f.batch, key).copy()))
+        pc = inner(f, m) if not wrong else self._with_wrong_values(f, m, rule, wrong, inner)
+        self._note(path, f, m, rule)
+        return pc
+
+    def _note(self, path: _Path, f: Front, m: Mask, rule: Rule) -> None:
+        """What an instruction leaves under way: results, and sources that are read later."""
+        issue, time, boards = self._issue, self._time, rule.boards
+        for key, producer in rule.results:
+            own: tuple[int, ...] = ()
+            if producer is None and rule.write_scoreboard is not None:
+                own = boards[:1]
+            elif producer is None and key >= _PREDICATE:
+                own = boards  # an atomic's predicate comes with its read scoreboard
+            unit = None if producer is not None or own else rule.unit
+            path.results[key] = _Pending(rule.index, issue, time, producer, own, unit, f.warps, m)
+        if rule.is_barrier:
+            left = {
+                key: tuple(each for each in pending if each.scoreboards)
+                for key, pending in path.sources.items()
+            }
+            path.sources = {key: pending for key, pending in left.items() if pending}
+        if rule.sources:
+            source = _Pending(rule.index, issue, time, None, boards, rule.late_reader, f.warps, m)
+            for key in rule.sources:
+                path.sources[key] = (*path.sources.get(key, ()), source)
+
+    # ---- checks
+
+    def _check(self, uses: tuple[Use, ...], f: Front, m: Mask, rule: Rule) -> Wrong:
+        """The registers that are not there yet, with the lanes that use them."""
+        results = self._path.results
+        wrong: Wrong = {}
+        for use in uses:
+            pending = results.get(use.key)
+            if pending is None:
+                continue
+            why = self._missing(pending, use.consumer)
+            if why is None:
+                if pending.producer is None or self._time - pending.time >= DRAIN_CYCLES:
+                    del results[use.key]
+                continue
+            lanes = self._shared_lanes(pending, f, m)
+            if lanes.any():
+                wrong[use.key] = (lanes, None)
+                self._report(f, rule, use.key, lanes, f"{_name(use.key)} is read {why}")
+        return wrong
+
+    def _missing(self, pending: _Pending, consumer: Consumer) -> str | None:
+        """Why a result is not there; None where it is."""
+        if pending.producer is None:
+            return None if self._path.is_over(pending) else self._not_waited(pending, "result")
+        needs = fixed_latency(pending.producer, consumer, self._rules.major)
+        passed = self._time - pending.time
+        if passed >= needs:
+            return None
+        cycles = "cycle" if needs - passed == 1 else "cycles"
+        return (
+            f"{needs - passed} {cycles} too early: {self._told(pending)} makes it in {needs} "
+            f"cycles, and the stall counts say {passed}"
+        )
+
+    def _not_waited(self, pending: _Pending, what: str) -> str:
+        if not pending.scoreboards:
+            return f"before it is there: {self._told(pending)} names no scoreboard for its {what}"
+        boards = " or ".join(f"SB{board}" for board in pending.scoreboards)
+        return f"before {self._told(pending)} is done with it: nothing has waited for {boards}"
+
+    def _told(self, pending: _Pending) -> str:
+        instruction = self._rules.program.described(pending.index * 16)
+        return f"{instruction.text or instruction.mnemonic} at {pending.index * 16:#06x}"
+
+    def _check_overwritten(
+        self, key: int, producer: Producer | None, f: Front, m: Mask, rule: Rule
+    ) -> None:
+        """Writes over a result that has not come, and over a source that may still be read."""
+        path = self._path
+        pending = path.results.get(key)
+        if pending is not None and pending.producer is None and not path.is_over(pending):
+            why = self._not_waited(pending, "result")
+            self._report_write(key, f, m, rule, pending, why)
+        for source in path.sources.pop(key, ()):
+            # A unit reads the sources of its operations in order.
+            if source.unit != rule.late_reader and not path.is_over(source):
+                why = self._not_waited(source, "sources")
+                self._report_write(key, f, m, rule, source, why)
+
+    def _report_write(
+        self, key: int, f: Front, m: Mask, rule: Rule, pending: _Pending, why: str
+    ) -> None:
+        lanes = self._shared_lanes(pending, f, m)
+        if lanes.any():
+            self._report(f, rule, key, lanes, f"{_name(key)} is written {why}")
+
+    def _stale(self, f: Front, m: Mask, rule: Rule) -> Wrong:
+        """Operands that the reuse cache has, though the register has got another value."""
+        wrong: Wrong = {}
+        for slot, key, row in self._cache:
+            if any(use.slot == slot and use.key == key for use in rule.reads):
+                lanes = _lanes(f.batch, f.warps, m)
+                wrong[key] = (lanes, row)
+                detail = (
+                    f"{_name(key)} in slot {slot.upper()} is the value of before: the instruction "
+                    "above keeps it for reuse and overwrites it"
+                )
+                self._report(f, rule, key, lanes, detail)
+        return wrong
+
+    @staticmethod
+    def _shared_lanes(pending: _Pending, f: Front, m: Mask) -> NDArray[np.bool_]:
+        return _lanes(f.batch, pending.warps, pending.mask) & _lanes(f.batch, f.warps, m)
+
+    def _report(
+        self, f: Front, rule: Rule, key: int, lanes: NDArray[np.bool_], detail: str
+    ) -> None:
+        where = np.flatnonzero(lanes)
+        self._launch.report_lanes(
+            f.batch, FindingKind.HAZARD, where, detail, at=rule.index * 16, about=_name(key)
+        )
+
+    # ---- wrong values
+
+    @staticmethod
+    def _row(batch: Batch, key: int) -> NDArray[Any]:
+        """A register of all warps."""
+        rows: Any = batch.registers
+        if key >= _UNIFORM_PREDICATE:
+            rows, key = batch.uniform_predicates, key - _UNIFORM_PREDICATE
+        elif key >= _PREDICATE:
+            rows, key = batch.predicates, key - _PREDICATE
+        elif key >= _UNIFORM:
+            rows, key = batch.uniform_registers, key - _UNIFORM
+        row: NDArray[Any] = rows[key]
+        return row
+
+    def _with_wrong_values(
+        self,
+        f: Front,
+        m: Mask,
+        rule: Rule,
+        wrong: Wrong,
+        inner: Callable[[Front, Mask], Any],
+    ) -> Any:
+        """Run an instruction with other values in some registers, which come back after it."""
+        batch, saved = f.batch, {}
+        for key, (lanes, value) in wrong.items():
+            row = self._row(batch, key)
+            saved[key] = row.copy()
+            here = lanes if row.shape[1] > 1 else lanes.any(axis=1, keepdims=True)
+            poisoned = ~row if row.dtype == bool else row ^ _POISON
+            np.copyto(row, poisoned if value is None else value, where=here)
+        result = inner(f, m)
+        written = {key for key, _ in rule.results}
+        executed = _lanes(batch, f.warps, m)
+        for key, before in saved.items():
+            row = self._row(batch, key)
+            here = executed if row.shape[1] > 1 else executed.any(axis=1, keepdims=True)
+            np.copyto(row, before, where=~here if key in written else np.True_)
+        return result

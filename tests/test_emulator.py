@@ -1,0 +1,236 @@
+"""The emulator as a device: the same interface as a GPU's, and what it says where it is another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lowgemm.compiler import Build, compile_source
+from lowgemm.emulator import ARCHITECTURES, Emulator, EmulatorKernel, FindingKind
+from lowgemm.errors import (
+    ArchitectureMismatchError,
+    ArgumentCountError,
+    ArgumentTypeError,
+    ArgumentValueError,
+    ArrayLayoutError,
+    BlockSizeError,
+    DtypeError,
+    EmulationError,
+    EmulatorFindingsError,
+    GridSizeError,
+    KernelNotFoundError,
+    StreamDeviceError,
+    UnknownArchitectureError,
+    UnknownInstructionError,
+    UnmeasurableError,
+)
+from lowgemm.studies.devices import open_device
+
+SAXPY = """
+__global__ void saxpy(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += a * x[i];
+}
+"""
+
+
+def _compiled(source: str, arch: str = "sm_90") -> Build:
+    return compile_source(source, arch=arch)
+
+
+# ---- the interface
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_kernel_runs_on_every_architecture(arch: str) -> None:
+    """The code of each architecture runs; what lies behind the last element stays as it was."""
+    with Emulator(arch) as device:
+        assert device.name == f"emulator of {arch}"
+        x, y = np.arange(1000, dtype=np.float32), np.ones(1024, np.float32)
+        on_device = device.upload(y)
+        kernel = device.load(_compiled(SAXPY, arch)).kernel("saxpy")
+        kernel.launch(1000, 3.0, device.upload(x), on_device, grid=4, block=256)
+        expected = np.concatenate([1 + 3 * x, np.ones(24, np.float32)])
+        assert (on_device.download() == expected).all()
+
+
+def test_arrays_are_copied_filled_and_viewed() -> None:
+    """Arrays do what a GPU's do: shapes and dtypes are kept, views share their memory."""
+    with Emulator() as device:
+        array = device.zeros((4, 8), "int32")
+        assert not array.download().any()
+        part = array.view(8, (2, 8))
+        part.fill(7)
+        assert (array.download()[1:3] == 7).all() and array.download().sum() == 7 * 16
+        part.fill_bytes(0xFF)
+        assert (array.download()[1:3] == -1).all()
+        with pytest.raises(ArrayLayoutError, match="does not lie within"):
+            array.view(30, 3)
+        with pytest.raises(DtypeError, match="convert it"):
+            array.upload(np.zeros((4, 8)))
+        with pytest.raises(ArrayLayoutError, match="shape"):
+            array.upload(np.zeros((8, 4), np.int32))
+        with pytest.raises(ArgumentValueError, match="0 to 255"):
+            array.fill_bytes(256)
+        array.close()
+        with pytest.raises(EmulationError, match="closed"):
+            part.download()
+        assert device.empty(0).download().size == 0
+
+
+def test_arguments_and_shapes_are_checked_before_anything_runs() -> None:
+    """A launch that a GPU's runtime would refuse is refused with the same errors."""
+    with Emulator() as device, Emulator() as other:
+        kernel = device.load(_compiled(SAXPY)).kernel()
+        x = device.zeros(8)
+        with pytest.raises(ArgumentCountError):
+            kernel.launch(8, 1.0, x, grid=1, block=32)
+        with pytest.raises(ArgumentTypeError):
+            kernel.launch("8", 1.0, x, x, grid=1, block=32)
+        with pytest.raises(ArrayLayoutError):
+            kernel.launch(8, 1.0, other.zeros(8), x, grid=1, block=32)
+        with pytest.raises(BlockSizeError):
+            kernel.launch(8, 1.0, x, x, grid=1, block=2048)
+        with pytest.raises(GridSizeError):
+            kernel.launch(8, 1.0, x, x, grid=0, block=32)
+        with pytest.raises(StreamDeviceError):
+            kernel.launch(8, 1.0, x, x, grid=1, block=32, stream=other.stream())
+        assert not x.download().any()
+
+
+def test_streams_and_events_order_and_know_no_time() -> None:
+    """Work is done when a launch returns; an event says that it has no time, and what to do."""
+    with Emulator() as device:
+        stream = device.stream()
+        first = stream.record()
+        second = stream.record(device.event())
+        stream.wait(first)
+        stream.synchronize()
+        device.synchronize()
+        with pytest.raises(UnmeasurableError, match="no time"):
+            second.elapsed_us(first)
+        with pytest.raises(StreamDeviceError, match="stream of a GPU"):
+            device.stream(123)
+
+
+def test_what_cannot_be_loaded_is_refused() -> None:
+    """Another architecture's cubin, an unknown architecture, an unknown kernel: typed errors."""
+    with Emulator("sm_80") as device:
+        with pytest.raises(ArchitectureMismatchError):
+            device.load(_compiled(SAXPY, "sm_90"))
+        with pytest.raises(KernelNotFoundError, match="it has"):
+            device.load(_compiled(SAXPY, "sm_80").cubin).kernel("no_such_kernel")
+    with pytest.raises(UnknownArchitectureError, match="it runs"):
+        Emulator("sm_70")
+    with pytest.raises(ArgumentValueError, match="collect"):
+        Emulator(findings="ignore")
+    with pytest.raises(ArgumentValueError, match="'gpu' and 'emulator'"):
+        open_device("cpu")
+
+
+def test_one_line_chooses_the_device() -> None:
+    """The emulator comes when it is named, with the architecture that is named."""
+    assert open_device("emulator", "sm_120").capability == (12, 0)
+
+
+# ---- what it does where a GPU has no words
+
+
+def test_an_unknown_instruction_stops_the_run_with_its_place() -> None:
+    """The error names kernel, address and text; the instruction is met only if it is executed."""
+    source = """
+    __global__ void tensor(unsigned* out, int n) {
+        unsigned d[4] = {0, 0, 0, 0};
+        if (n > 0)
+            asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                "{%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
+                : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(n));
+        out[threadIdx.x] = d[0];
+    }"""
+    with Emulator("sm_80") as device:
+        kernel = device.load(_compiled(source, "sm_80")).kernel()
+        out = device.zeros(32, "uint32")
+        kernel.launch(out, 0, grid=1, block=32)
+        with pytest.raises(UnknownInstructionError, match=r"kernel .*tensor.*HMMA") as caught:
+            kernel.launch(out, 1, grid=1, block=32)
+        assert caught.value.address is not None
+
+
+def test_a_kernel_without_end_is_stopped() -> None:
+    """A launch that goes on beyond its limit of instructions ends with an error that names it."""
+    source = "__global__ void for_ever(volatile int* x) { while (x[0] == 0) {} }"
+    with Emulator(instructions=20_000) as device:
+        kernel = device.load(_compiled(source)).kernel()
+        with pytest.raises(EmulationError, match=r"for_ever.*more than 20000"):
+            kernel.launch(device.zeros(1, "int32"), grid=1, block=32)
+
+
+def test_blocks_make_progress_whatever_they_wait_for() -> None:
+    """A block that waits for a later one through global memory is served."""
+    source = """__global__ void chain(volatile int* ready, int* out) {
+        if (threadIdx.x == 0) {
+            while (blockIdx.x + 1 < gridDim.x && ready[blockIdx.x + 1] == 0) {}
+            out[blockIdx.x] = gridDim.x - blockIdx.x;
+            __threadfence();
+            ready[blockIdx.x] = 1;
+        }
+    }"""
+    with Emulator("sm_80") as device:
+        blocks = 12
+        out = device.zeros(blocks, "int32")
+        kernel = device.load(_compiled(source, "sm_80")).kernel()
+        # Blocks of 1024 threads: four at a time.
+        kernel.launch(device.zeros(blocks, "int32"), out, grid=blocks, block=1024)
+        assert (out.download() == np.arange(blocks, 0, -1)).all()
+
+
+def test_findings_are_raised_or_collected() -> None:
+    """By default a launch raises what it found when it is over; otherwise that is collected."""
+    source = "__global__ void beyond(int* x) { x[threadIdx.x] = x[threadIdx.x + 8] + 1; }"
+    build = _compiled(source)
+    with Emulator() as device:
+        with pytest.raises(EmulatorFindingsError) as caught:
+            device.load(build).kernel().launch(device.zeros(32, "int32"), grid=1, block=32)
+        assert [each.kind for each in caught.value.findings] == [FindingKind.GLOBAL_OUT_OF_BOUNDS]
+    with Emulator(findings="collect") as device:
+        x = device.zeros(32, "int32")
+        device.load(build).kernel().launch(x, grid=1, block=32)
+        (finding,) = device.findings
+        assert (finding.count, finding.thread, finding.cta) == (8, (24, 0, 0), (0, 0, 0))
+        assert finding.line is not None and "beyond" in str(finding)
+        assert (x.download() == 1).all()  # the run went on
+
+
+def test_counts_are_kept_until_they_are_reset() -> None:
+    """Counts add up over launches of a kernel, and begin anew when asked to."""
+    with Emulator() as device:
+        kernel = device.load(_compiled(SAXPY)).kernel()
+        assert isinstance(kernel, EmulatorKernel)
+        launch = kernel.prepare(40, 1.0, device.zeros(40), device.zeros(40), grid=2, block=32)
+        launch()
+        once = kernel.counts.totals()
+        assert once.ffma_threads == 40 and once.ffma_warps == 2
+        assert (once.global_requests, once.global_sectors, once.ideal_global_sectors) == (6, 15, 15)
+        launch()
+        assert kernel.counts.totals().instructions == 2 * once.instructions
+        kernel.reset_counts()
+        assert kernel.counts.totals().instructions == 0
+
+
+def test_variables_of_the_module_are_in_memory() -> None:
+    """``__device__`` and ``__constant__`` variables have their values, and keep what is written."""
+    source = """
+    __device__ int counter = 5;
+    __device__ int zeros[4];
+    __constant__ float table[3] = {1.5f, 2.5f, 3.5f};
+    __global__ void variables(float* out, int i) {
+        int old = atomicAdd(&counter, 1);
+        out[0] = old + table[i] + zeros[i];
+    }"""
+    for arch in ("sm_80", "sm_120"):
+        with Emulator(arch) as device:
+            kernel = device.load(_compiled(source, arch)).kernel("variables")
+            out = device.zeros(1)
+            for launch in range(3):
+                kernel.launch(out, 2, grid=1, block=1)
+                assert out.download()[0] == 5 + launch + 3.5
