@@ -11,13 +11,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lowgemm.cli.common import Json, Run, Seconds, app, print_json, progress_bar, show, show_fitted
+from lowgemm.cli.common import (
+    DeviceChoice,
+    Json,
+    OnDevice,
+    Run,
+    Seconds,
+    app,
+    choose_device,
+    print_json,
+    progress_bar,
+    show,
+    show_fitted,
+)
 
 if TYPE_CHECKING:
     from lowgemm.device import Gpu
     from lowgemm.hardware import GpuRecord
     from lowgemm.report.lab import LabReport
-    from lowgemm.studies.lab import Experiment
+    from lowgemm.studies.lab import Experiment, LabRow
 
 __all__ = ["lab"]
 
@@ -29,7 +41,9 @@ Names = Annotated[list[str] | None, typer.Argument(help="Experiments. Default: a
 GpuName = Annotated[
     str | None,
     typer.Option(
-        "--gpu", help="The GPU that predictions are for. Default: the one at hand, else an H200."
+        "--gpu",
+        help="The GPU that predictions are for, and whose code the emulator runs. Default: the one "
+        "at hand, else an H200.",
     ),
 ]
 Folder = Annotated[
@@ -42,13 +56,14 @@ List = Annotated[bool, typer.Option("--list", help="Only name the experiments.")
 def lab(
     names: Names = None,
     gpu: GpuName = None,
+    device: OnDevice = None,
     seconds: Seconds = 2.0,
     run: Run = True,
     output: Folder = None,
     only_list: List = False,
     as_json: Json = False,
 ) -> None:
-    """Experiments: a claim, a prediction, and on a GPU the measurement."""
+    """Experiments: a claim, a prediction, and the measurement; without a GPU what is executed."""
     from lowgemm.errors import MeasurementError
     from lowgemm.report.lab import write_lab_report
     from lowgemm.studies.lab import EXPERIMENTS, find_experiment
@@ -59,27 +74,37 @@ def lab(
         _list(chosen, as_json=as_json)
         return
     reports = []
-    device = _device(run)
-    if output and device is None:
+    kind = choose_device(device) if run else None
+    at_hand = _gpu(kind)
+    if output and at_hand is None:
         raise MeasurementError(
             f"there is nothing measured to write to {output}: nothing runs on a GPU here",
             "leave out --output, or run on a GPU",
         )
     for experiment in chosen:
-        report = _report(experiment, _record(gpu, device), device, seconds)
+        record = _record(gpu, at_hand)
+        if kind is DeviceChoice.EMULATOR:
+            report = _emulated(experiment, record)
+        else:
+            report = _report(experiment, record, at_hand, seconds)
         reports.append(report)
         if not as_json:
             show_fitted(partial(lab_view, report))
         if output and report.provenance:
             stem = report.provenance.gpu.lower().replace("nvidia", "").strip().replace(" ", "_")
             write_lab_report(report, output / f"{stem}_{experiment.name}.json")
-        if report.provenance and device and experiment.name == _LEVELS:
-            _keep_record(report, device)
+        if report.provenance and at_hand and experiment.name == _LEVELS:
+            _keep_record(report, at_hand)
     if as_json:
         print_json([report.as_json() for report in reports])
     rows = [row for report in reports for row in report.result.rows]
-    if any(row.measurement and not row.measurement.correct for row in rows):
+    if any(_is_wrong(row) for row in rows):
         raise typer.Exit(1)
+
+
+def _is_wrong(row: LabRow) -> bool:
+    measured, emulated = row.measurement, row.emulation
+    return bool((measured and not measured.correct) or (emulated and not emulated.passed))
 
 
 def _list(experiments: Sequence[Experiment], *, as_json: bool) -> None:
@@ -92,10 +117,10 @@ def _list(experiments: Sequence[Experiment], *, as_json: bool) -> None:
         show(experiments_view(experiments))
 
 
-def _device(run: bool) -> Gpu | None:
-    from lowgemm.device import Gpu, gpu_available
+def _gpu(kind: DeviceChoice | None) -> Gpu | None:
+    from lowgemm.device import Gpu
 
-    return Gpu() if run and gpu_available() else None
+    return Gpu() if kind is DeviceChoice.GPU else None
 
 
 def _record(name: str | None, device: Gpu | None) -> GpuRecord:
@@ -119,6 +144,14 @@ def _report(
     if device is None or result.unmeasured:
         return LabReport(result)
     return LabReport(result, lab_provenance(device, _command(), result.clock_mhz))
+
+
+def _emulated(experiment: Experiment, record: GpuRecord) -> LabReport:
+    from lowgemm.report.lab import LabReport
+    from lowgemm.studies.lab import emulate_experiment
+
+    with progress_bar() as tell:
+        return LabReport(emulate_experiment(experiment, record, progress=tell))
 
 
 def _keep_record(report: LabReport, device: Gpu) -> None:

@@ -48,6 +48,8 @@ class LabReport:
         data: dict[str, Any] = plain(self.result)
         for row, plain_row in zip(self.result.rows, data["rows"], strict=True):
             plain_row["ratio"] = row.ratio
+            if row.emulation is None:
+                del plain_row["emulation"]  # a file of measurements has none
         return {"schema": SCHEMA, "provenance": plain(self.provenance), **data}
 
 

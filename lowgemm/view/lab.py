@@ -18,6 +18,16 @@ __all__ = ["experiments_view", "lab_index", "lab_page", "lab_view"]
 
 _NONE = "–"
 _RESULT_COLUMNS = 4  # variant, predicted, measured, ratio
+_EMULATED = (
+    "right",
+    "warp instructions",
+    "FFMA threads",
+    "wavefronts",
+    "fewest wavefronts",
+    "sectors",
+    "fewest sectors",
+    "worst conflict",
+)
 
 
 def experiments_view(experiments: Sequence[Experiment]) -> RenderableType:
@@ -53,7 +63,22 @@ def lab_view(report: LabReport, width: int = WHOLE) -> RenderableType:
     wrong = [r.variant for r in result.rows if r.measurement and not r.measurement.correct]
     if wrong:
         parts.append(Text(f"WRONG RESULT, so no figure: {', '.join(wrong)}", style="bold red"))
+    parts += [Text(line, style="bold red") for line in _faults(result)]
     return Group(*parts, Text())
+
+
+def _faults(result: LabResult) -> list[str]:
+    """What the emulator found wrong."""
+    lines = []
+    for row in result.rows:
+        if row.emulation is None:
+            continue
+        if row.emulation.stopped:
+            lines.append(f"{row.variant}: not run to its end: {row.emulation.stopped}")
+        elif not row.emulation.correct:
+            lines.append(f"{row.variant}: WRONG RESULT")
+        lines += [f"{row.variant}: {finding}" for finding in row.emulation.findings]
+    return lines
 
 
 def _columns(result: LabResult) -> list[Column[LabRow]]:
@@ -129,21 +154,38 @@ def _range(result: LabResult) -> str:
 
 
 def _headers(result: LabResult) -> tuple[str, ...]:
-    fixed = ("variant", "predicted", "measured", "ratio", "registers")
-    return (*fixed, *_counted(result), *_details(result))
+    seen = _EMULATED if result.is_emulated else ("measured", "ratio")
+    return ("variant", "predicted", *seen, "registers", *_counted(result), *_details(result))
 
 
 def _cells(result: LabResult, row: LabRow) -> tuple[str, ...]:
     mix = row.code.mix if row.code else {}
     details = row.measurement.details if row.measurement else {}
+    measured = (_number(row.measurement.value if row.measurement else None), _number(row.ratio))
     return (
         row.variant,
         _number(row.prediction.value if row.prediction else None),
-        _number(row.measurement.value if row.measurement else None),
-        _number(row.ratio),
+        *(_emulated(row) if result.is_emulated else measured),
         str(row.code.registers) if row.code else _NONE,
         *(str(mix[name]) if name in mix else _NONE for name in _counted(result)),
         *(_number(details.get(name)) for name in _details(result)),
+    )
+
+
+def _emulated(row: LabRow) -> tuple[str, ...]:
+    """The cells of a run on the emulator."""
+    if row.emulation is None or row.emulation.executed is None:
+        return (_NONE,) * len(_EMULATED)
+    executed = row.emulation.executed
+    return (
+        "yes" if row.emulation.correct else "NO",
+        f"{executed.instructions:,}",
+        f"{executed.ffma_threads:,}",
+        f"{executed.shared_wavefronts:,}",
+        f"{executed.ideal_shared_wavefronts:,}",
+        f"{executed.global_sectors:,}",
+        f"{executed.ideal_global_sectors:,}",
+        f"{executed.worst_conflict_ways} ways" if executed.worst_conflict_ways > 1 else "none",
     )
 
 

@@ -9,6 +9,7 @@ from lowgemm.studies.lab.clusters import Clusters
 from lowgemm.studies.lab.cp_async import CpAsync
 from lowgemm.studies.lab.energy import Energy
 from lowgemm.studies.lab.experiment import (
+    Emulation,
     Experiment,
     LabResult,
     LabRow,
@@ -24,21 +25,28 @@ from lowgemm.studies.lab.outer_product import OuterProduct
 from lowgemm.studies.lab.pipeline_depth import PipelineDepth
 from lowgemm.studies.lab.rasterisation import Rasterisation
 from lowgemm.studies.lab.register_banks import RegisterBanks
-from lowgemm.studies.lab.run import compile_variants, run_experiment
+from lowgemm.studies.lab.run import compile_variants, emulate_experiment, run_experiment
+from lowgemm.studies.lab.setup import Setup, SmallSetup
 from lowgemm.studies.lab.shared_a_batch import SharedABatch
 from lowgemm.studies.lab.shared_vectors import SharedVectors
+from lowgemm.studies.lab.trial import Trial
 from lowgemm.studies.lab.warp_tile import WarpTile
 
 __all__ = [
     "EXPERIMENTS",
+    "Emulation",
     "Experiment",
     "LabResult",
     "LabRow",
     "MachineCode",
     "Measurement",
     "Prediction",
+    "Setup",
+    "SmallSetup",
+    "Trial",
     "Variant",
     "compile_variants",
+    "emulate_experiment",
     "find_experiment",
     "measured_record",
     "run_experiment",

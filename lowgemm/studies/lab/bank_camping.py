@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial, gemm_trial
 from lowgemm.studies.ladder import upload_operands
 
 __all__ = ["BankCamping", "sums_of_threads"]
@@ -51,6 +53,10 @@ class _Walk:
     def bytes(self) -> int:
         """Read by one launch."""
         return self.rows * self.strips * 32 * _FLOAT * self.passes
+
+    def shortened(self, scale: int) -> _Walk:
+        """The beginning of it: 16 rows, and more strips the larger the scale."""
+        return replace(self, rows=2 * _ROWS, strips=8 + scale, passes=min(self.passes, 2))
 
 
 def _from_dram(pitch: int) -> _Walk:
@@ -117,25 +123,23 @@ class BankCamping(Experiment):
         )
         return found
 
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
+        """Each pitch, and under a name of its own its padded twin."""
+        walks = _walks(setup.l2_bytes)
+        if setup.scale:
+            walks = {name: walk.shortened(setup.scale) for name, walk in walks.items()}
+        return _walk_trials(setup, walks) | _gemm_trials(setup)
+
     def measure(self, bench: Bench) -> Mapping[str, Measurement]:
         """Each pitch and its padded twin, taking turns."""
-        launches: dict[str, Callable[[], object]] = {}
-        work: dict[str, tuple[str, float]] = {}
-        wrong: set[str] = set()
-        walks = _walks(bench.gpu.attributes.l2_bytes)
-        pairs = _walk_pairs(bench, walks) | {_GEMM: _gemm_pair(bench)}
-        for name, pair in pairs.items():
-            if not all(right for _, right in pair):
-                wrong.add(name)
-                continue
-            launches[name], launches[_padded(name)] = (launch for launch, _ in pair)
-            if name == _GEMM:
-                work[name] = ("tflops", 2 * _GEMM_SIDE**3 / 1e6)
-            else:
-                work[name] = ("gb_per_s", walks[name].bytes / 1e3)
-        timings = bench.time(launches) if launches else {}
-        found = {name: Measurement.wrong(_CHECKED) for name in wrong}
+        walks = _walks(bench.l2_bytes)
+        work = {name: ("gb_per_s", walk.bytes / 1e3) for name, walk in walks.items()}
+        work[_GEMM] = ("tflops", 2 * _GEMM_SIDE**3 / 1e6)
+        timings = bench.time_right(self.trials(bench))
+        found = {name: Measurement.wrong(_CHECKED) for name in work}
         for name, (unit, amount) in work.items():
+            if name not in timings or _padded(name) not in timings:
+                continue
             plain, padded = timings[name], timings[_padded(name)]
             found[name] = Measurement.timed(
                 padded.median_us / plain.median_us,
@@ -182,56 +186,46 @@ def sums_of_threads(
     return once * np.float32(walk.passes)
 
 
-_Pair = list[tuple[Callable[[], object], bool]]
-
-
-def _walk_pairs(bench: Bench, walks: Mapping[str, _Walk]) -> dict[str, _Pair]:
-    """Each walk plain and padded, with whether its sums were right; one buffer for all."""
+def _walk_trials(setup: Setup, walks: Mapping[str, _Walk]) -> dict[str, Trial]:
+    """Each walk plain and padded; one buffer for all."""
     rng = np.random.default_rng(0)
     elements = max(walk.rows * (walk.pitch + _PAD) for walk in walks.values())
     host = rng.integers(-8, 9, elements, dtype=np.int8).astype(np.float32)
-    matrix = bench.gpu.upload(host)
-    blocks = bench.gpu.multiprocessors * _BLOCKS_PER_SM
-    pairs: dict[str, _Pair] = {}
-    for name, walk in walks.items():
-        pairs[name] = []
-        for pitch in (walk.pitch, walk.pitch + _PAD):
-            out = bench.gpu.empty((blocks * _WARPS, 32))
-            out.fill(float("nan"))
-            launch = bench.kernel(name).prepare(
+    matrix = setup.device.upload(host)
+    blocks = setup.multiprocessors * setup.pick(_BLOCKS_PER_SM, 1)
+    trials = {}
+    for variant, walk in walks.items():
+        for name, pitch in ((variant, walk.pitch), (_padded(variant), walk.pitch + _PAD)):
+            out = setup.device.empty((blocks * _WARPS, 32))
+            launch = setup.kernel(variant).prepare(
                 *(matrix, pitch, walk.groups.bit_length() - 1, walk.strips, walk.passes, out),
                 grid=blocks,
                 block=_THREADS,
-                stream=bench.stream,
+                stream=setup.stream,
             )
-            launch()
             wanted = sums_of_threads(host, walk, pitch, blocks * _WARPS)
-            right = bool((out.download(stream=bench.stream) == wanted).all())
-            pairs[name].append((launch, right))
-    return pairs
+            trials[name] = Trial.of(launch, out, wanted, stream=setup.stream)
+    return trials
 
 
-def _gemm_pair(bench: Bench) -> _Pair:
-    """ex8 with a plain and a padded leading dimension of A and B, with whether C was right."""
-    side = _GEMM_SIDE
+def _gemm_trials(setup: Setup) -> dict[str, Trial]:
+    """ex8 with a plain and a padded leading dimension of A and B."""
+    side, pitch = setup.pick((_GEMM_SIDE, 8192), (128 * setup.scale, 512))
     operands = exact_operands(GemmProblem(side, side, side))
     reference = Reference(GemmProblem(side, side, side), operands)
-    ex8 = rung("ex8", bench.gpu.architecture)
-    pair: _Pair = []
-    for ld in (8192, 8192 + _PAD):
+    ex8 = rung("ex8", setup.device.architecture)
+    trials = {}
+    for name, ld in ((_GEMM, pitch), (_padded(_GEMM), pitch + _PAD)):
         p = GemmProblem(side, side, side, ld, ld)
-        a: Array = bench.gpu.empty(p.a_elements)
-        b: Array = bench.gpu.empty(p.b_elements)
+        a: Array = setup.device.empty(p.a_elements)
+        b: Array = setup.device.empty(p.b_elements)
         upload_operands(p, operands, a, b)
-        output = GuardedOutput(bench.gpu, p)
-        output.poison()
-        launch = bench.kernel(_GEMM).prepare(
+        output = GuardedOutput(setup.device, p)
+        launch = setup.kernel(_GEMM).prepare(
             *(p.m, p.n, p.k, a, p.lda, b, p.ldb, output.c, p.ldc),
             grid=ex8.grid(p),
             block=ex8.block,
-            stream=bench.stream,
+            stream=setup.stream,
         )
-        launch()
-        bench.stream.synchronize()
-        pair.append((launch, output.judge(reference).passed))
-    return pair
+        trials[name] = gemm_trial(launch, output, reference, stream=setup.stream)
+    return trials

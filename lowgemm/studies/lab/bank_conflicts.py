@@ -17,6 +17,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["BankConflicts"]
 
@@ -105,33 +107,30 @@ class BankConflicts(Experiment):
             predictions[name] = Prediction(float(stored + read), reason)
         return predictions
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """Every SM holds as many blocks as fit, so that shared memory is never idle."""
         rng = np.random.default_rng(0)
         host = rng.integers(0, 8, (_SIDE, _SIDE)).astype(np.float32)
-        source = bench.gpu.upload(host)
-        wanted = _ROUNDS * host + _ROUNDS * (_ROUNDS - 1) // 2
-        launches, correct, per_sm = {}, {}, {}
+        source = setup.device.upload(host)
+        rounds = setup.pick(_ROUNDS, 2 * setup.scale)
+        wanted = rounds * host + rounds * (rounds - 1) // 2
+        trials = {}
         for name in _LAYOUTS:
-            kernel = bench.kernel(name)
-            per_sm[name] = kernel.occupancy(_THREADS) or 1
-            blocks = bench.gpu.multiprocessors * per_sm[name]
-            out = bench.gpu.zeros((blocks, _SIDE, _SIDE))
-            launches[name] = kernel.prepare(
-                source, out, _ROUNDS, grid=blocks, block=_THREADS, stream=bench.stream
+            blocks = setup.multiprocessors * setup.blocks_per_sm(name, _THREADS)
+            out = setup.device.empty((blocks, _SIDE, _SIDE))
+            launch = setup.kernel(name).prepare(
+                source, out, rounds, grid=blocks, block=_THREADS, stream=setup.stream
             )
-            launches[name]()
-            correct[name] = bool((out.download(stream=bench.stream) == wanted).all())
+            trials[name] = Trial.of(launch, out, wanted, stream=setup.stream)
+        return trials
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """Cycles of a round, over the blocks that share an SM."""
         checked = "every element of every block against whole numbers"
-        timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
-        return {
-            name: Measurement.timed(
-                bench.cycles(timings[name]) / (_ROUNDS * per_sm[name]),
-                timings[name],
-                checked,
-                blocks_per_sm=per_sm[name],
+        found = {name: Measurement.wrong(checked) for name in _LAYOUTS}
+        for name, timing in bench.time_right(self.trials(bench)).items():
+            per_sm = bench.blocks_per_sm(name, _THREADS)
+            found[name] = Measurement.timed(
+                bench.cycles(timing) / (_ROUNDS * per_sm), timing, checked, blocks_per_sm=per_sm
             )
-            if correct[name]
-            else Measurement.wrong(checked)
-            for name in _LAYOUTS
-        }
+        return found

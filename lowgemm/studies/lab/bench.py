@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from lowgemm.compiler import Build
 from lowgemm.device import Gpu
 from lowgemm.device.clock import SmClock
+from lowgemm.device.stream import DeviceStream
 from lowgemm.hardware import GpuRecord
 from lowgemm.measure import TimerSettings, Timing, measure, median_clock_mhz
-from lowgemm.runtime import Array, Kernel
+from lowgemm.runtime import Array
 from lowgemm.studies.lab.experiment import Variant
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["Bench"]
 
+_MOST_BYTES = 2 << 30
 
-class Bench:
-    """A GPU with an experiment's kernels on it.
+
+class Bench(Setup):
+    """A GPU with an experiment's kernels on it, at the sizes made for timing.
 
     Parameters
     ----------
@@ -30,6 +34,8 @@ class Bench:
     settings
         How long to measure.
     """
+
+    stream: DeviceStream
 
     def __init__(
         self,
@@ -46,20 +52,29 @@ class Bench:
         #: The median of the SM clocks of the launches timed last; the highest one before.
         self.clock_mhz = round(gpu.attributes.sm_clock_khz / 1000)
         self._variants = variants
-        self._modules: dict[int, Any] = {}
+        self._modules = {}
         self._flush_buffer: Array | None = None
 
-    def kernel(self, variant: str) -> Kernel:
-        """A variant's kernel, loaded."""
-        chosen, build = self._variants[variant]
-        if id(build) not in self._modules:
-            self._modules[id(build)] = self.gpu.load(build)
-        kernel: Kernel = self._modules[id(build)].kernel(chosen.kernel)
-        return kernel
+    @property
+    def device(self) -> Gpu:
+        return self.gpu
 
-    def build(self, variant: str) -> Build:
-        """What a variant's kernel was compiled to, patched where it is."""
-        return self._variants[variant][1]
+    @property
+    def multiprocessors(self) -> int:
+        return self.gpu.multiprocessors
+
+    @property
+    def l2_bytes(self) -> int:
+        return self.gpu.attributes.l2_bytes
+
+    @property
+    def most_bytes(self) -> int:
+        return min(_MOST_BYTES, self.gpu.memory_bytes()[0] // 4)
+
+    def time_right(self, trials: Mapping[str, Trial]) -> dict[str, Timing]:
+        """Run each trial once; time those whose results are right."""
+        launches = {name: trial.launch for name, trial in trials.items() if trial.is_right()}
+        return self.time(launches) if launches else {}
 
     def time(
         self, launches: Mapping[str, Callable[[], object]], *, cold: bool = False
@@ -84,5 +99,5 @@ class Bench:
     def _flush(self) -> None:
         """Overwrite as much memory as the L2 holds, on the stream."""
         if self._flush_buffer is None:
-            self._flush_buffer = self.gpu.empty(self.gpu.attributes.l2_bytes, "uint8")
+            self._flush_buffer = self.gpu.empty(self.l2_bytes, "uint8")
         self._flush_buffer.fill_bytes(0, stream=self.stream)

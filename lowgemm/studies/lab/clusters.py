@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from lowgemm.hardware.memory_levels import (
     bandwidth,
     latency,
 )
-from lowgemm.runtime import PreparedLaunch
+from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -24,6 +25,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["Clusters", "expected_output"]
 
@@ -116,55 +119,55 @@ class Clusters(Experiment):
             name: _predicted(gpu, shape) for name, shape in _shapes(gpu.capability_major).items()
         }
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """Many waves of blocks, so that SMs left over by large clusters weigh what they are."""
         rng = np.random.default_rng(0)
-        shape = (_ROWS, _DEPTH, _TILE_FLOATS)
+        shape = setup.pick((_ROWS, _DEPTH, _TILE_FLOATS), (4, 4, _TILE_FLOATS))
         host_a = rng.integers(0, 8, shape).astype(np.float32)
         host_b = rng.integers(0, 8, shape).astype(np.float32)
-        a, b = bench.gpu.upload(host_a), bench.gpu.upload(host_b)
-        grid = _WAVES * bench.gpu.multiprocessors
-        shapes = _shapes(bench.gpu.capability[0])
-        launches: dict[str, PreparedLaunch] = {}
-        correct: dict[str, bool] = {}
-        for name, cluster in shapes.items():
-            out = bench.gpu.zeros((grid, _CONSUMERS))
-            error = bench.gpu.zeros(1, np.int32)
-            launches[name] = bench.kernel(name).prepare(
-                a,
-                b,
-                out,
-                error,
-                _ROWS,
-                _DEPTH,
-                _STEPS,
+        a, b = setup.device.upload(host_a), setup.device.upload(host_b)
+        grid = setup.pick(_WAVES * setup.multiprocessors, 8 * setup.scale)
+        steps = setup.pick(_STEPS, 2 * _STAGES + setup.scale)
+        trials = {}
+        for name, cluster in _shapes(setup.device.capability[0]).items():
+            out = setup.device.empty((grid, _CONSUMERS))
+            error = setup.device.zeros(1, np.int32)
+            launch = setup.kernel(name).prepare(
+                *(a, b, out, error, shape[0], shape[1], steps),
                 grid=grid,
                 block=_THREADS,
                 shared_bytes=_SHARED_BYTES,
                 cluster=cluster.blocks if cluster.blocks > 1 else None,
-                stream=bench.stream,
+                stream=setup.stream,
             )
-            launches[name]()
-            found = out.download(stream=bench.stream)
-            in_time = int(error.download(stream=bench.stream)[0]) == 0
-            wanted = expected_output(host_a, host_b, cluster.m, cluster.n, grid, _STEPS)
-            correct[name] = in_time and bool((found == wanted).all())
-        timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
-        steps_per_sm = _WAVES * _STEPS
-        found_measurements = {}
-        for name, cluster in shapes.items():
-            if not correct[name]:
-                found_measurements[name] = Measurement.wrong(_CHECKED)
-                continue
-            cycles = bench.cycles(timings[name]) / steps_per_sm
-            found_measurements[name] = Measurement.timed(
+            wanted = expected_output(host_a, host_b, cluster.m, cluster.n, grid, steps)
+            trials[name] = replace(
+                Trial.of(launch, out, wanted, stream=setup.stream),
+                judge=partial(_in_time_and_equal, error, wanted),
+            )
+        return trials
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """The cycles of a step, and what L2 and the SM's port deliver meanwhile."""
+        trials = self.trials(bench)
+        found = {name: Measurement.wrong(_CHECKED) for name in trials}
+        for name, timing in bench.time_right(trials).items():
+            cycles = bench.cycles(timing) / (_WAVES * _STEPS)
+            found[name] = Measurement.timed(
                 cycles,
-                timings[name],
+                timing,
                 _CHECKED,
-                l2_bytes_per_cycle=cluster.requested_bytes / cycles,
+                l2_bytes_per_cycle=_SHAPES[name].requested_bytes / cycles,
                 sm_bytes_per_cycle=2 * _TILE_BYTES / cycles,
             )
-        return found_measurements
+        return found
+
+
+def _in_time_and_equal(
+    error: Array, wanted: NDArray[np.float32], found: NDArray[np.float32]
+) -> bool:
+    """Whether no thread gave up waiting, and all read what they should."""
+    return int(error.download()[0]) == 0 and bool((found == wanted).all())
 
 
 def _predicted(gpu: GpuRecord, shape: _Shape) -> Prediction:

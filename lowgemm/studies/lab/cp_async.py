@@ -23,9 +23,10 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 if TYPE_CHECKING:
-    from lowgemm.measure import Timing
     from lowgemm.runtime import PreparedLaunch
 
 __all__ = ["CpAsync"]
@@ -119,19 +120,35 @@ class CpAsync(Experiment):
             predictions[name + _COPIES] = Prediction(copying, f"{why_copying}; {held}")
         return predictions
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """Operands in L2, two full waves of two blocks an SM, held to two by shared memory."""
-        run = _Run(bench)
-        names = [name + suffix for suffix in ("", _COPIES) for name in _WAYS]
-        launches = {name: run.prepare(name) for name in names}
-        correct = {name: run.is_correct(name, launch) for name, launch in launches.items()}
-        timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
+        full = _Size.of(setup.multiprocessors, setup.l2_bytes).problem
+        small = (_TILE, _TILE * setup.scale, _BK * (setup.scale + 1))
+        run = _Run(setup, GemmProblem(*setup.pick((full.m, full.n, full.k), small)))
         return {
-            name: run.measurement(name, timings[name])
-            if correct[name]
-            else Measurement.wrong(run.checked(name))
-            for name in names
+            name + suffix: run.trial(name + suffix) for suffix in ("", _COPIES) for name in _WAYS
         }
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """The cycles of a k-tile, and the rate that is usual for the variant."""
+        size = _Size.of(bench.multiprocessors, bench.l2_bytes)
+        trials = self.trials(bench)
+        found = {name: Measurement.wrong(_checked(name)) for name in trials}
+        for name, timing in bench.time_right(trials).items():
+            us = timing.median_us
+            rate = {"tflops": size.problem.flop / us / 1e6}
+            if name not in _WAYS:
+                rate = {"gb_per_s": size.blocks * size.problem.k // _BK * _K_TILE_BYTES / us / 1e3}
+            cycles = bench.cycles(timing) / size.k_tiles_per_sm
+            found[name] = Measurement.timed(cycles, timing, _checked(name), **rate)
+        return found
+
+
+def _checked(variant: str) -> str:
+    """What the check of a variant compares."""
+    if variant in _WAYS:
+        return "every element of C against whole numbers"
+    return "every thread's sum against whole numbers"
 
 
 def _copy_cycles(gpu: GpuRecord) -> tuple[float, str]:
@@ -159,57 +176,43 @@ def _shared_wavefronts() -> int:
 
 
 class _Run:
-    """The operands on the GPU, and the launches on them with their checks."""
+    """The operands on the device, and the launches on them with their checks."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        gpu = bench.gpu
-        self.size = _Size.of(gpu.multiprocessors, gpu.attributes.l2_bytes)
-        self.problem = self.size.problem
-        operands = exact_operands(self.problem)
-        self._reference = Reference(self.problem, operands)
+    def __init__(self, setup: Setup, problem: GemmProblem) -> None:
+        self.setup = setup
+        self.problem = problem
+        device = setup.device
+        operands = exact_operands(problem)
+        self._reference = Reference(problem, operands)
         self._wanted_sums = thread_sums(operands.a.T, operands.b)
-        self._a = gpu.upload(np.ascontiguousarray(operands.a.T))
-        self._b = gpu.upload(operands.b)
-        self._c = gpu.empty(self.problem.c_elements)
+        self._a = device.upload(np.ascontiguousarray(operands.a.T))
+        self._b = device.upload(operands.b)
+        self._c = device.empty(problem.c_elements)
 
-    def checked(self, variant: str) -> str:
-        """What the check of a variant compares."""
-        if variant in _WAYS:
-            return "every element of C against whole numbers"
-        return "every thread's sum against whole numbers"
-
-    def prepare(self, variant: str) -> PreparedLaunch:
-        """A launch on the operands."""
-        p, kernel = self.problem, self.bench.kernel(variant)
-        room = shared_bytes_for(self.bench.record.capability, _BLOCKS_PER_SM)
-        return kernel.prepare(
-            *(p.m, p.n, p.k, self._a, self._b, self._c),
-            grid=self.size.blocks,
-            block=_THREADS,
-            shared_bytes=room - kernel.shared_bytes,
-            stream=self.bench.stream,
+    def trial(self, variant: str) -> Trial:
+        """A variant on the operands; all of them write to one C."""
+        launch, stream = self._prepare(variant), self.setup.stream
+        if variant not in _WAYS:
+            sums = self._c.view(0, self._wanted_sums.shape)
+            return Trial.of(launch, sums, self._wanted_sums, stream=stream)
+        return Trial(
+            launch,
+            lambda: self._c.upload(poisoned(self._c.size), stream=stream),
+            lambda: self._c.download(stream=stream),
+            lambda found: self._reference.check(found).passed,
+            (stream,),
         )
 
-    def is_correct(self, variant: str, launch: PreparedLaunch) -> bool:
-        """Launch once on a poisoned C, and compare."""
-        stream = self.bench.stream
-        self._c.upload(poisoned(self._c.size), stream=stream)
-        launch()
-        if variant in _WAYS:
-            return self._reference.check(self._c.download(stream=stream)).passed
-        sums = self._c.view(0, self._wanted_sums.shape).download(stream=stream)
-        return bool((sums == self._wanted_sums).all())
-
-    def measurement(self, variant: str, timing: Timing) -> Measurement:
-        """The cycles of a k-tile, and the rate that is usual for the variant."""
-        us = timing.median_us
-        cycles = self.bench.cycles(timing) / self.size.k_tiles_per_sm
-        checked = self.checked(variant)
-        if variant in _WAYS:
-            return Measurement.timed(cycles, timing, checked, tflops=self.problem.flop / us / 1e6)
-        copied = self.size.blocks * self.problem.k // _BK * _K_TILE_BYTES
-        return Measurement.timed(cycles, timing, checked, gb_per_s=copied / us / 1e3)
+    def _prepare(self, variant: str) -> PreparedLaunch:
+        p, kernel = self.problem, self.setup.kernel(variant)
+        room = shared_bytes_for(self.setup.chip, _BLOCKS_PER_SM)
+        return kernel.prepare(
+            *(p.m, p.n, p.k, self._a, self._b, self._c),
+            grid=p.m // _TILE * (p.n // _TILE),
+            block=_THREADS,
+            shared_bytes=room - kernel.shared_bytes,
+            stream=self.setup.stream,
+        )
 
 
 def thread_sums(a_by_k: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:

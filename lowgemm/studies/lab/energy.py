@@ -11,6 +11,7 @@ from lowgemm.errors import ToolNotFoundError
 from lowgemm.gemm import (
     GemmProblem,
     GuardedOutput,
+    Operands,
     Reference,
     exact_operands,
     random_operands,
@@ -28,12 +29,15 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial, gemm_trial
 from lowgemm.studies.ladder import upload_operands
 from lowgemm.studies.peers import CublasSgemm
 
 __all__ = ["Energy", "EnergyModel"]
 
 _SIDE = 4096
+_PEER = "cuBLAS"
 _FLOAT = 4
 #: The rungs and the wavefronts of an LDS.128 in each. Where all lanes that read A read one or two
 #: rows it merges to two; ex7 and ex8 read B as often, whose lanes read eight float4s: four.
@@ -134,25 +138,33 @@ class Energy(Experiment):
             found[name] = Prediction(total, reason + of_tdp)
         return found
 
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
+        """Each rung on whole numbers."""
+        return _Gemm(setup).trials()
+
     def measure(self, bench: Bench) -> Mapping[str, Measurement]:
         """First the idle power, then each rung and cuBLAS alone, on random data."""
         meter = EnergyMeter(bench.gpu)
         readings = PowerMeter(meter.read_joules, meter.read_watts, SmClock(bench.gpu).read_mhz)
         idle_w = power_of(readings)
-        launches, wrong, cublas = _right_launches(bench)
+        gemm = _Gemm(bench)
+        cublas = _cublas(bench)
+        trials = gemm.trials() | ({_PEER: gemm.peer(cublas)} if cublas else {})
+        right = {name: trial for name, trial in trials.items() if trial.is_right()}
+        gemm.upload(random_operands(gemm.problem))
         runs = {
             name: measure_power(
-                launch, stream=bench.stream, new_event=bench.gpu.event, meter=readings
+                trial.launch, stream=bench.stream, new_event=bench.gpu.event, meter=readings
             )
-            for name, launch in launches.items()
+            for name, trial in right.items()
         }
         if cublas:
             cublas.close()
         clock_mhz = median_clock_mhz(run.clock_mhz for run in runs.values())
         bench.clock_mhz = clock_mhz or bench.clock_mhz
-        peer = runs.pop("cuBLAS", None)
+        peer = runs.pop(_PEER, None)
         checked = "every element of C against whole numbers; timed on random data"
-        found = {name: Measurement.wrong(checked) for name in wrong if name != "cuBLAS"}
+        found = {name: Measurement.wrong(checked) for name in trials if name != _PEER}
         return found | {
             name: _measurement(run, peer, idle_w, checked) for name, run in runs.items()
         }
@@ -195,38 +207,49 @@ def _work(gpu: GpuRecord, name: str, code: MachineCode) -> _Work:
     )
 
 
-_Launches = dict[str, Callable[[], object]]
-
-
-def _right_launches(bench: Bench) -> tuple[_Launches, list[str], CublasSgemm | None]:
-    """The rungs and cuBLAS where C was right, then on random operands; and the wrong ones."""
-    problem = GemmProblem(_SIDE, _SIDE, _SIDE)
-    a: Array = bench.gpu.empty(problem.a_elements)
-    b: Array = bench.gpu.empty(problem.b_elements)
-    output = GuardedOutput(bench.gpu, problem)
-    launches: _Launches = {}
-    for name in _LDS128_WAVEFRONTS:
-        item = rung(name, bench.gpu.architecture)
-        launches[name] = bench.kernel(name).prepare(
-            *(_SIDE, _SIDE, _SIDE, a, _SIDE, b, _SIDE, output.c, _SIDE),
-            grid=item.grid(problem),
-            block=item.block,
-            stream=bench.stream,
-        )
+def _cublas(bench: Bench) -> CublasSgemm | None:
     try:
-        cublas = CublasSgemm(bench.gpu, bench.stream)
-        launches["cuBLAS"] = cublas.prepare(problem, a, b, output.c)
+        return CublasSgemm(bench.gpu, bench.stream)
     except ToolNotFoundError:
-        cublas = None
-    operands = exact_operands(problem)
-    reference = Reference(problem, operands)
-    upload_operands(problem, operands, a, b)
-    wrong = []
-    for name, launch in launches.items():
-        output.poison()
-        launch()
-        bench.stream.synchronize()
-        if not output.judge(reference).passed:
-            wrong.append(name)
-    upload_operands(problem, random_operands(problem), a, b)
-    return {n: launch for n, launch in launches.items() if n not in wrong}, wrong, cublas
+        return None
+
+
+class _Gemm:
+    """The operands on the device, and one C for all."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        side = setup.pick(_SIDE, 128 * setup.scale)
+        self.problem = GemmProblem(side, side, side)
+        self._a: Array = setup.device.empty(self.problem.a_elements)
+        self._b: Array = setup.device.empty(self.problem.b_elements)
+        self._output = GuardedOutput(setup.device, self.problem)
+        operands = exact_operands(self.problem)
+        self._reference = Reference(self.problem, operands)
+        self.upload(operands)
+
+    def upload(self, operands: Operands) -> None:
+        """Put other operands in the place of those that are there."""
+        upload_operands(self.problem, operands, self._a, self._b)
+
+    def trials(self) -> dict[str, Trial]:
+        """The rungs."""
+        setup, side = self._setup, self.problem.m
+        trials = {}
+        for name in _LDS128_WAVEFRONTS:
+            item = rung(name, setup.device.architecture)
+            launch = setup.kernel(name).prepare(
+                *(side, side, side, self._a, side, self._b, side, self._output.c, side),
+                grid=item.grid(self.problem),
+                block=item.block,
+                stream=setup.stream,
+            )
+            trials[name] = self._trial(launch)
+        return trials
+
+    def peer(self, cublas: CublasSgemm) -> Trial:
+        """cuBLAS on the same operands."""
+        return self._trial(cublas.prepare(self.problem, self._a, self._b, self._output.c))
+
+    def _trial(self, launch: Callable[[], object]) -> Trial:
+        return gemm_trial(launch, self._output, self._reference, stream=self._setup.stream)

@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from lowgemm.emulator import ExecutedTotals, Finding
 from lowgemm.hardware import Architecture, GpuRecord
 
 if TYPE_CHECKING:
     from lowgemm.compiler import Build
     from lowgemm.measure import Timing
     from lowgemm.studies.lab.bench import Bench
+    from lowgemm.studies.lab.setup import Setup
+    from lowgemm.studies.lab.trial import Trial
 
 __all__ = [
+    "Emulation",
     "Experiment",
     "LabResult",
     "LabRow",
@@ -90,6 +94,24 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class Emulation:
+    """What a small launch did on the emulator: it counts and knows no time.
+
+    ``executed`` is None where the launch could not be run to its end; ``stopped`` then says why.
+    """
+
+    correct: bool
+    executed: ExecutedTotals | None
+    findings: tuple[Finding, ...] = ()
+    stopped: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether it ran to its end with the right result and did nothing wrong on the way."""
+        return self.correct and not self.findings
+
+
+@dataclass(frozen=True, slots=True)
 class MachineCode:
     """What the compiler made of a variant: figures of the kernel, and counts of its hot loop.
 
@@ -108,13 +130,14 @@ class MachineCode:
 
 @dataclass(frozen=True, slots=True)
 class LabRow:
-    """One variant: what was predicted, what the machine code shows, what was measured."""
+    """One variant: what was predicted, what the machine code shows, what was seen of a run."""
 
     variant: str
     what: str
     prediction: Prediction | None
     code: MachineCode | None
     measurement: Measurement | None
+    emulation: Emulation | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -143,6 +166,11 @@ class LabResult:
     rows: tuple[LabRow, ...]
     unmeasured: str | None = None
     clock_mhz: int | None = None
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the emulator ran the variants."""
+        return any(row.emulation for row in self.rows)
 
 
 class Experiment(ABC):
@@ -197,6 +225,10 @@ class Experiment(ABC):
         codes
             What the compiler made of the variants, where it compiled them.
         """
+
+    @abstractmethod
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
+        """Each variant on its operands, by variant; beside them what they are compared with."""
 
     @abstractmethod
     def measure(self, bench: Bench) -> Mapping[str, Measurement]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,6 @@ from lowgemm.errors import ToolNotFoundError
 from lowgemm.hardware import Architecture, GpuRecord, occupancy
 from lowgemm.hardware.dram import READ_SHARE, gb_per_s_by_flight
 from lowgemm.hardware.memory_levels import bandwidth, latency
-from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -21,6 +20,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 from lowgemm.studies.peers import CublasSgemv
 
 __all__ = ["Gemv", "fma_per_cycle_per_sm"]
@@ -28,6 +29,8 @@ __all__ = ["Gemv", "fma_per_cycle_per_sm"]
 _ROWS = _COLUMNS = 16384
 _FLOAT = 4
 _BYTES = _ROWS * _COLUMNS * _FLOAT
+_STRETCH = 256 * 4 * 4  # what a block of the widest team reads of a row at once
+_PEER = "cuBLAS"
 _BLOCK, _READING = "row per block", "A alone: the sum of each row"
 
 
@@ -58,7 +61,11 @@ class _Shape:
     @property
     def blocks(self) -> int:
         """Blocks of the grid."""
-        return _ROWS * self.team // (self.rows * self.threads)
+        return self.blocks_for(_ROWS)
+
+    def blocks_for(self, rows: int) -> int:
+        """Blocks for a matrix of so many rows."""
+        return rows * self.team // (self.rows * self.threads)
 
     @property
     def thread_bytes(self) -> int:
@@ -140,39 +147,35 @@ class Gemv(Experiment):
             found[name] = Prediction(min(sustained, ceiling), reason)
         return found
 
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
+        """All variants on one A, which is far larger than L2."""
+        return _Data(setup).trials()
+
     def measure(self, bench: Bench) -> Mapping[str, Measurement]:
-        """All variants and cuBLAS on one A, which is far larger than L2."""
+        """All variants and cuBLAS, taking turns."""
         data = _Data(bench)
+        trials = dict(data.trials())
         cublas = _cublas(bench)
-        launches: dict[str, Callable[[], object]] = {}
-        for name, shape in _SHAPES.items():
-            y = bench.gpu.empty(_ROWS)
-            launch = bench.kernel(name).prepare(
-                *(data.a, data.x, y, _COLUMNS),
-                grid=shape.blocks,
-                block=shape.threads,
-                stream=bench.stream,
-            )
-            if data.gives(launch, y, data.product if shape.uses_x else data.sums):
-                launches[name] = launch
-        peer = data.peer(cublas) if cublas else None
-        timings = bench.time({**launches, **({"cuBLAS": peer} if peer else {})})
+        if cublas:
+            y = bench.device.empty(_ROWS)
+            call = cublas.prepare(data.a, data.x, y)
+            trials[_PEER] = Trial.of(call, y, data.product, stream=bench.stream)
+        timings = bench.time_right(trials)
         if cublas:
             cublas.close()
         rates = {name: _BYTES / timing.median_us / 1e3 for name, timing in timings.items()}
-        found = {}
         checked = "every element against whole numbers"
+        found = {name: Measurement.wrong(checked) for name in _SHAPES}
         for name, shape in _SHAPES.items():
-            if name not in launches:
-                found[name] = Measurement.wrong(checked)
+            if name not in timings:
                 continue
             details = {}
             if _READING in rates:
                 details["of_reading"] = rates[name] / rates[_READING]
-            if "cuBLAS" in rates:
-                details["of_cublas"] = rates[name] / rates["cuBLAS"]
+            if _PEER in rates:
+                details["of_cublas"] = rates[name] / rates[_PEER]
             if shape.uses_x:
-                cycles = bench.cycles(timings[name]) * bench.gpu.multiprocessors
+                cycles = bench.cycles(timings[name]) * bench.multiprocessors
                 details["fma_per_cycle_per_sm"] = _ROWS * _COLUMNS / cycles
             found[name] = Measurement.timed(rates[name], timings[name], checked, **details)
         return found
@@ -206,26 +209,31 @@ def _cublas(bench: Bench) -> CublasSgemv | None:
 
 
 class _Data:
-    """A and x of small whole numbers on the GPU, and what comes of them."""
+    """A and x of small whole numbers on the device, and what comes of them."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, setup: Setup) -> None:
         rng = np.random.default_rng(0)
+        self._rows, self._columns = setup.pick((_ROWS, _COLUMNS), (128 * setup.scale, _STRETCH))
         # 16384 products of at most 3 x 3: every partial sum is exact in FP32, in any order.
-        a = rng.integers(-3, 4, (_ROWS, _COLUMNS), dtype=np.int8).astype(np.float32)
-        x = rng.integers(-3, 4, _COLUMNS, dtype=np.int8).astype(np.float32)
+        a = rng.integers(-3, 4, (self._rows, self._columns), dtype=np.int8).astype(np.float32)
+        x = rng.integers(-3, 4, self._columns, dtype=np.int8).astype(np.float32)
         self.product: NDArray[np.float32] = a @ x
         self.sums: NDArray[np.float32] = a.sum(axis=1, dtype=np.float32)
-        self._bench = bench
-        self.a, self.x = bench.gpu.upload(a), bench.gpu.upload(x)
+        self._setup = setup
+        self.a, self.x = setup.device.upload(a), setup.device.upload(x)
 
-    def gives(self, launch: Callable[[], object], y: Array, wanted: NDArray[np.float32]) -> bool:
-        """Whether a launch writes to ``y`` what it should."""
-        y.fill(float("nan"), stream=self._bench.stream)
-        launch()
-        return bool((y.download(stream=self._bench.stream) == wanted).all())
-
-    def peer(self, cublas: CublasSgemv) -> Callable[[], object] | None:
-        """cuBLAS's call, where its result is right."""
-        y = self._bench.gpu.empty(_ROWS)
-        call = cublas.prepare(self.a, self.x, y)
-        return call if self.gives(call, y, self.product) else None
+    def trials(self) -> Mapping[str, Trial]:
+        """Each variant with a y of its own."""
+        setup = self._setup
+        trials = {}
+        for name, shape in _SHAPES.items():
+            y = setup.device.empty(self._rows)
+            launch = setup.kernel(name).prepare(
+                *(self.a, self.x, y, self._columns),
+                grid=shape.blocks_for(self._rows),
+                block=shape.threads,
+                stream=setup.stream,
+            )
+            wanted = self.product if shape.uses_x else self.sums
+            trials[name] = Trial.of(launch, y, wanted, stream=setup.stream)
+        return trials

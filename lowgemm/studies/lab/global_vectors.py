@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lowgemm.device import Gpu
 from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.hardware.dram import gb_per_s_by_flight, gb_per_s_of_cycles
 from lowgemm.hardware.memory_levels import bandwidth, latency
-from lowgemm.runtime import Array, PreparedLaunch
+from lowgemm.runtime import Array, Device
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -21,6 +21,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["GlobalVectors"]
 
@@ -100,54 +102,52 @@ class GlobalVectors(Experiment):
             name: _least(_rates(gpu, stream, codes.get(name))) for name, stream in _STREAMS.items()
         }
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """One buffer for all; the sum of all words read is checked."""
-        attributes = bench.gpu.attributes
-        threads_per_sm = attributes.threads_per_multiprocessor
-        lengths = _lengths(bench.gpu, threads_per_sm)
+        lengths = _lengths(setup)
         rng = np.random.default_rng(0)
-        pattern = rng.integers(0, 2**32, _PATTERN_WORDS, dtype=np.uint32)
-        buffer = _filled(bench.gpu, pattern, lengths[False])
-        launches: dict[str, PreparedLaunch] = {}
-        read: dict[str, int] = {}
+        pattern = rng.integers(0, 2**32, setup.pick(_PATTERN_WORDS, 5003), dtype=np.uint32)
+        buffer = _filled(setup.device, pattern, lengths[False])
+        trials = {}
         for name, stream in _STREAMS.items():
             length = lengths[stream.in_l2]
-            passes = max(1, round(4 * _GIB / length)) if stream.in_l2 else 1
-            blocks = bench.gpu.multiprocessors * stream.blocks_per_sm(threads_per_sm)
-            read[name] = passes * length
-            steps = read[name] // (blocks * _THREADS * stream.width_bytes * stream.flight)
-            out = bench.gpu.zeros(blocks * _THREADS, np.uint32)
-            arguments = (buffer, out, length // stream.width_bytes, steps)
-            launch = bench.kernel(name).prepare(
-                *arguments,
+            blocks = setup.multiprocessors * stream.blocks_per_sm(_threads_per_sm(setup))
+            steps = _read_bytes(setup, stream) // (
+                blocks * _THREADS * stream.width_bytes * stream.flight
+            )
+            out = setup.device.empty(blocks * _THREADS, np.uint32)
+            launch = setup.kernel(name).prepare(
+                *(buffer, out, length // stream.width_bytes, steps),
                 grid=blocks,
                 block=_THREADS,
                 # More than half of it lets one block alone onto an SM.
-                shared_bytes=attributes.shared_bytes_per_multiprocessor // 2 * stream.few_warps,
-                stream=bench.stream,
+                shared_bytes=setup.chip.shared_bytes_per_sm // 2 * stream.few_warps,
+                stream=setup.stream,
             )
-            launch()
-            total = int(out.download(stream=bench.stream).astype(np.uint64).sum()) % 2**32
-            if total == passes * _sum_of(pattern, length // _WORD) % 2**32:
-                launches[name] = launch
-        return self._measurements(bench, launches, read)
+            wanted = _passes(setup, stream) * _sum_of(pattern, length // _WORD) % 2**32
+            trials[name] = replace(
+                Trial.of(launch, out, wanted, stream=setup.stream),
+                judge=partial(_sums_to, wanted),
+            )
+        return trials
 
-    def _measurements(
-        self, bench: Bench, launches: Mapping[str, PreparedLaunch], read: Mapping[str, int]
-    ) -> Mapping[str, Measurement]:
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
         """A figure for each stream whose sum was right."""
         checked = "the sum of all words read, modulo 2^32"
         found = {name: Measurement.wrong(checked) for name in _STREAMS}
-        for name, timing in bench.time(launches).items() if launches else ():
-            rate = read[name] / timing.median_us / 1e3
-            per_cycle = read[name] / bench.cycles(timing)
+        for name, timing in bench.time_right(self.trials(bench)).items():
+            read = _read_bytes(bench, _STREAMS[name])
             found[name] = Measurement.timed(
-                rate,
+                read / timing.median_us / 1e3,
                 timing,
                 checked,
-                bytes_per_cycle_per_sm=per_cycle / bench.gpu.multiprocessors,
+                bytes_per_cycle_per_sm=read / bench.cycles(timing) / bench.multiprocessors,
             )
         return found
+
+
+def _sums_to(wanted: int, words: NDArray[np.uint32]) -> bool:
+    return int(words.astype(np.uint64).sum()) % 2**32 == wanted
 
 
 def _rates(gpu: GpuRecord, stream: _Stream, code: MachineCode | None) -> dict[str, float]:
@@ -176,22 +176,39 @@ def _least(rates: Mapping[str, float]) -> Prediction:
     return Prediction(min(rates.values()), limits)
 
 
-def _lengths(gpu: Gpu, threads_per_sm: int) -> dict[bool, int]:
+def _threads_per_sm(setup: Setup) -> int:
+    return setup.pick(setup.chip.threads_per_sm, 2 * _THREADS)
+
+
+def _lengths(setup: Setup) -> dict[bool, int]:
     """Bytes of the stream within L2 (True: a quarter of it or so) and of the one from DRAM.
 
     Whole rounds of all threads, whatever the width and however many loads are under way, so that
     all threads end together.
     """
-    a_round = gpu.multiprocessors * threads_per_sm // _THREADS * _THREADS * _WIDEST
-    in_l2 = max(1, gpu.attributes.l2_bytes // 4 // a_round) * a_round
-    beyond = max(_GIB, 4 * gpu.attributes.l2_bytes) // (a_round * _MOST_FLIGHT)
+    a_round = setup.multiprocessors * _threads_per_sm(setup) // _THREADS * _THREADS * _WIDEST
+    in_l2 = max(1, setup.l2_bytes // 4 // a_round) * a_round
+    longest = setup.pick(max(_GIB, 4 * setup.l2_bytes), 0)
+    beyond = max(1, longest // (a_round * _MOST_FLIGHT))
     return {True: in_l2, False: beyond * a_round * _MOST_FLIGHT}
 
 
-def _filled(gpu: Gpu, pattern: NDArray[np.uint32], length: int) -> Array:
+def _passes(setup: Setup, stream: _Stream) -> int:
+    """How often the stream is read in one launch."""
+    if not stream.in_l2:
+        return 1
+    return setup.pick(max(1, round(4 * _GIB / _lengths(setup)[True])), 2)
+
+
+def _read_bytes(setup: Setup, stream: _Stream) -> int:
+    """What one launch reads."""
+    return _passes(setup, stream) * _lengths(setup)[stream.in_l2]
+
+
+def _filled(device: Device, pattern: NDArray[np.uint32], length: int) -> Array:
     """A buffer in which the pattern repeats."""
     words = length // _WORD
-    buffer = gpu.empty(words, np.uint32)
+    buffer = device.empty(words, np.uint32)
     for start in range(0, words, pattern.size):
         size = min(pattern.size, words - start)
         buffer.view(start, size).upload(pattern[:size])

@@ -13,7 +13,7 @@ from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.hardware.gpus import record_with_measurements
 from lowgemm.hardware.memory_levels import LEVELS, bandwidth, latency
 from lowgemm.measure import Timing
-from lowgemm.runtime import Array, PreparedLaunch
+from lowgemm.runtime import Array
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
     Experiment,
@@ -23,6 +23,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["MemoryLevels", "expected_sums", "measured_record", "pointer_chain"]
 
@@ -36,6 +38,7 @@ _THREADS, _SHARED_CHUNKS = 512, 4
 _CHUNK_BYTES = _THREADS * 16
 _BLOCKS_PER_SM = 2
 
+_DRAM = "DRAM latency"
 _STEPS = 4096
 _DRAM_WALKS = 5
 _SEGMENTS = 64
@@ -106,16 +109,20 @@ class MemoryLevels(Experiment):
             )
         return predictions
 
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
+        """Walks along pointers, and streams."""
+        walks = {name: walk.trial for name, walk in _walks(setup).items()}
+        return walks | {name: trial for name, (_, trial) in _reads(setup).items()}
+
     def measure(self, bench: Bench) -> Mapping[str, Measurement]:
         """Latencies from the SM's own counter, bandwidths from the time of a launch."""
-        rng = np.random.default_rng(0)
-        walked = {
-            "shared latency": _shared_walk(bench, rng),
-            "L1 latency": _walk(bench, rng, "L1 latency", 16 * _KIB, warm_up=_STEPS),
-            "L2 latency": _walk(bench, rng, "L2 latency", _l2_region(bench), warm_up=_STEPS),
-            "DRAM latency": _dram_walk(bench, rng),
-        }
-        return walked | _bandwidths(bench, rng)
+        found = {}
+        for name, walk in _walks(bench).items():
+            found[name] = _dram_latency(bench, walk) if name == _DRAM else _latency_of(bench, walk)
+        reads = _reads(bench)
+        found |= {name: Measurement.wrong(_SUM_CHECK) for name in reads}
+        timings = bench.time_right({name: trial for name, (_, trial) in reads.items()})
+        return found | {name: _rate(bench, reads[name][0], t) for name, t in timings.items()}
 
 
 def measured_record(result: LabResult, record: GpuRecord) -> GpuRecord:
@@ -165,84 +172,93 @@ def pointer_chain(
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """A ring in a GPU's memory and the launch that walks it from several places."""
+    """A walk along a ring from several places, and where it leaves the cycles that it took."""
 
-    launch: PreparedLaunch
-    ends: Array
+    trial: Trial
     cycles: Array
-    wanted: NDArray[np.uint64]
-    ring: Array
+    steps: int
 
-    def run(self, bench: Bench) -> tuple[NDArray[np.float64], bool]:
+    def run(self, stream: object) -> tuple[NDArray[np.float64], bool]:
         """Cycles a step for each block, and whether all ended where they should."""
-        self.launch()
-        ends = self.ends.download(stream=bench.stream)
-        cycles = self.cycles.download(stream=bench.stream)
-        return cycles / _STEPS, bool((ends == self.wanted).all())
+        right = self.trial.is_right()
+        return self.cycles.download(stream=stream) / self.steps, right
 
 
-def _prepare_walk(
-    bench: Bench,
+def _walks(setup: Setup) -> dict[str, _Walk]:
+    """A thread on every SM walks a ring that its cache holds; one walks lines that none holds."""
+    rng = np.random.default_rng(0)
+    sms, steps = setup.multiprocessors, _steps(setup)
+    l2 = setup.pick(min(8 * _MIB, setup.l2_bytes // 2 // _LINE_BYTES * _LINE_BYTES), 16 * _KIB)
+    beyond = max(4 * setup.l2_bytes, 256 * _MIB) // _LINE_BYTES * _LINE_BYTES
+    beyond = setup.pick(beyond, 64 * _KIB)
+    return {
+        "shared latency": _shared_walk(setup, rng),
+        "L1 latency": _walk(setup, rng, "L1 latency", 16 * _KIB, sms, warm_up=steps),
+        "L2 latency": _walk(setup, rng, "L2 latency", l2, sms, warm_up=steps),
+        _DRAM: _walk(setup, rng, _DRAM, beyond, 1, warm_up=0),
+    }
+
+
+def _steps(setup: Setup) -> int:
+    return setup.pick(_STEPS, 32 * setup.scale)
+
+
+def _walk(
+    setup: Setup,
     rng: np.random.Generator,
     variant: str,
     region_bytes: int,
     blocks: int,
     warm_up: int,
 ) -> _Walk:
-    ring = bench.gpu.empty(region_bytes // 8, np.uint64)
-    lines = min(region_bytes // _LINE_BYTES, 2 * _STEPS)
+    device, steps = setup.device, _steps(setup)
+    ring = device.empty(region_bytes // 8, np.uint64)
+    lines = min(region_bytes // _LINE_BYTES, 2 * steps)
     memory, places = pointer_chain(rng, ring.pointer, region_bytes, lines)
     ring.upload(memory)
     first = np.arange(blocks) * 61 % lines
-    starts = bench.gpu.upload(places[first])
-    ends = bench.gpu.zeros(blocks, np.uint64)
-    cycles = bench.gpu.zeros(blocks, np.int64)
-    launch = bench.kernel(variant).prepare(
-        starts, ends, cycles, warm_up, _STEPS, grid=blocks, block=1, stream=bench.stream
+    starts = device.upload(places[first])
+    ends = device.empty(blocks, np.uint64)
+    cycles = device.zeros(blocks, np.int64)
+    launch = setup.kernel(variant).prepare(
+        starts, ends, cycles, warm_up, steps, grid=blocks, block=1, stream=setup.stream
     )
-    return _Walk(launch, ends, cycles, places[(first + warm_up + _STEPS) % lines], ring)
+    wanted = places[(first + warm_up + steps) % lines] - np.uint64(ring.pointer)
+    trial = Trial.of(launch, ends, wanted, stream=setup.stream, within=ring)
+    return _Walk(trial, cycles, steps)
 
 
-def _walk(
-    bench: Bench, rng: np.random.Generator, variant: str, region_bytes: int, warm_up: int
-) -> Measurement:
-    """A thread on every SM walks a ring that its cache holds."""
-    walk = _prepare_walk(bench, rng, variant, region_bytes, bench.gpu.multiprocessors, warm_up)
-    walk.run(bench)
-    cycles, correct = walk.run(bench)
-    return _latency(cycles, correct)
-
-
-def _dram_walk(bench: Bench, rng: np.random.Generator) -> Measurement:
-    """One thread walks lines that no cache holds, each once; L2 is overwritten before each walk."""
-    l2_bytes = bench.gpu.attributes.l2_bytes
-    region_bytes = max(4 * l2_bytes, 256 * _MIB) // _LINE_BYTES * _LINE_BYTES
-    walk = _prepare_walk(bench, rng, "DRAM latency", region_bytes, 1, warm_up=0)
-    flush = bench.gpu.empty(2 * l2_bytes, "uint8")
-    runs = []
-    for _ in range(_DRAM_WALKS):
-        flush.fill_bytes(0, stream=bench.stream)
-        runs.append(walk.run(bench))
-    cycles = np.array([run[0][0] for run in runs])
-    return _latency(np.array([np.median(cycles)]), all(run[1] for run in runs))
-
-
-def _shared_walk(bench: Bench, rng: np.random.Generator) -> Measurement:
+def _shared_walk(setup: Setup, rng: np.random.Generator) -> _Walk:
+    device, steps = setup.device, _steps(setup)
     order = rng.permutation(_SHARED_CHAIN)
     order = np.roll(order, -int(np.flatnonzero(order == 0)[0]))  # the walk begins at place 0
     chain = np.empty(_SHARED_CHAIN, np.uint32)
     chain[order] = np.roll(order, -1)
-    blocks = bench.gpu.multiprocessors
-    source = bench.gpu.upload(chain)
-    ends = bench.gpu.zeros(blocks, np.uint32)
-    cycles = bench.gpu.zeros(blocks, np.int64)
-    launch = bench.kernel("shared latency").prepare(
-        source, ends, cycles, _STEPS, grid=blocks, block=1, stream=bench.stream
+    blocks = setup.multiprocessors
+    ends = device.empty(blocks, np.uint32)
+    cycles = device.zeros(blocks, np.int64)
+    launch = setup.kernel("shared latency").prepare(
+        device.upload(chain), ends, cycles, steps, grid=blocks, block=1, stream=setup.stream
     )
-    launch()
-    launch()
-    correct = bool((ends.download(stream=bench.stream) == order[_STEPS % _SHARED_CHAIN]).all())
-    return _latency(cycles.download(stream=bench.stream) / _STEPS, correct)
+    trial = Trial.of(launch, ends, order[steps % _SHARED_CHAIN], stream=setup.stream)
+    return _Walk(trial, cycles, steps)
+
+
+def _latency_of(bench: Bench, walk: _Walk) -> Measurement:
+    """That of the second walk."""
+    walk.run(bench.stream)
+    return _latency(*walk.run(bench.stream))
+
+
+def _dram_latency(bench: Bench, walk: _Walk) -> Measurement:
+    """The median of walks before each of which L2 is overwritten."""
+    flush = bench.device.empty(2 * bench.l2_bytes, "uint8")
+    runs = []
+    for _ in range(_DRAM_WALKS):
+        flush.fill_bytes(0, stream=bench.stream)
+        runs.append(walk.run(bench.stream))
+    cycles = np.array([run[0][0] for run in runs])
+    return _latency(np.array([np.median(cycles)]), all(run[1] for run in runs))
 
 
 def _latency(cycles: NDArray[np.float64], correct: bool) -> Measurement:
@@ -258,10 +274,6 @@ def _latency(cycles: NDArray[np.float64], correct: bool) -> Measurement:
     return Measurement(float(cycles.mean()), True, _CHAIN_CHECK, details=spread)
 
 
-def _l2_region(bench: Bench) -> int:
-    return min(8 * _MIB, bench.gpu.attributes.l2_bytes // 2 // _LINE_BYTES * _LINE_BYTES)
-
-
 # ---- bandwidth
 
 
@@ -269,17 +281,17 @@ def _power_of_two_below(value: int) -> int:
     return 1 << max(0, value.bit_length() - 1)
 
 
-def _streams(bench: Bench, blocks: int) -> dict[str, _Stream]:
+def _streams(setup: Setup, blocks: int) -> dict[str, _Stream]:
     """What each bandwidth kernel reads; the stride is odd, so that all chunks are met."""
     stride = blocks | 1
-    l2_chunks = _power_of_two_below(bench.gpu.attributes.l2_bytes // 3 // _CHUNK_BYTES)
-    free_bytes, _ = bench.gpu.memory_bytes()
-    dram_chunks = _power_of_two_below(min(2048 * _MIB, free_bytes // 4) // _CHUNK_BYTES)
-    once = dram_chunks // stride // 8 * 8
+    l2_chunks = setup.pick(_power_of_two_below(setup.l2_bytes // 3 // _CHUNK_BYTES), 4)
+    near, l2 = setup.pick((8192, 2048), (8 * setup.scale,) * 2)
+    dram_chunks = setup.pick(_power_of_two_below(setup.most_bytes // _CHUNK_BYTES), 16)
+    once = setup.pick(dram_chunks // stride // 8 * 8, 8 * setup.scale)
     return {
-        "shared bandwidth": _Stream("shared", _SHARED_CHUNKS, 8192, 1),
-        "L1 bandwidth": _Stream("l1", _SHARED_CHUNKS, 8192, stride),
-        "L2 bandwidth": _Stream("l2", l2_chunks, 2048, stride),
+        "shared bandwidth": _Stream("shared", _SHARED_CHUNKS, near, 1),
+        "L1 bandwidth": _Stream("l1", _SHARED_CHUNKS, near, stride),
+        "L2 bandwidth": _Stream("l2", l2_chunks, l2, stride),
         "DRAM bandwidth": _Stream("dram", dram_chunks, once, stride),
     }
 
@@ -306,62 +318,51 @@ def expected_sums(
 
 
 def _filled(
-    bench: Bench, rng: np.random.Generator, stream: _Stream
+    setup: Setup, rng: np.random.Generator, stream: _Stream
 ) -> tuple[Array, NDArray[np.float64]]:
     """Memory for a kernel to read, and its chunks' sums."""
     if stream.level == "dram":
-        return _filled_by_segments(bench, stream.chunks)
+        return _filled_by_segments(setup, stream.chunks)
     host = rng.integers(0, 8, (stream.chunks, _THREADS, 4)).astype(np.float32)
-    return bench.gpu.upload(host), host.sum(axis=2, dtype=np.float64)
+    return setup.device.upload(host), host.sum(axis=2, dtype=np.float64)
 
 
-def _filled_by_segments(bench: Bench, chunks: int) -> tuple[Array, NDArray[np.float64]]:
+def _filled_by_segments(setup: Setup, chunks: int) -> tuple[Array, NDArray[np.float64]]:
     """Too much to upload: segments of one value each."""
-    array = bench.gpu.empty((chunks, _THREADS, 4))
+    array = setup.device.empty((chunks, _THREADS, 4))
     values = np.empty(chunks)
     of_segment = max(1, chunks // _SEGMENTS)
     for number, first in enumerate(range(0, chunks, of_segment)):
         value = number % 7 + 1
         part = array.view(first * _THREADS * 4, of_segment * _THREADS * 4)
-        part.fill(value, stream=bench.stream)
+        part.fill(value, stream=setup.stream)
         values[first : first + of_segment] = 4 * value
     return array, values[:, None]
 
 
-def _bandwidths(bench: Bench, rng: np.random.Generator) -> dict[str, Measurement]:
-    blocks = _BLOCKS_PER_SM * bench.gpu.multiprocessors
-    streams = _streams(bench, blocks)
-    launches: dict[str, PreparedLaunch] = {}
-    correct: dict[str, bool] = {}
-    for name, stream in streams.items():
-        source, sums = _filled(bench, rng, stream)
-        out = bench.gpu.zeros((blocks, _THREADS))
-        launches[name] = bench.kernel(name).prepare(
-            source,
-            out,
-            stream.chunks,
-            stream.stride,
-            stream.rounds,
+def _reads(setup: Setup) -> dict[str, tuple[_Stream, Trial]]:
+    """All SMs read at once, on each level."""
+    rng = np.random.default_rng(1)
+    blocks = _BLOCKS_PER_SM * setup.multiprocessors
+    reads = {}
+    for name, stream in _streams(setup, blocks).items():
+        source, sums = _filled(setup, rng, stream)
+        out = setup.device.empty((blocks, _THREADS))
+        launch = setup.kernel(name).prepare(
+            *(source, out, stream.chunks, stream.stride, stream.rounds),
             grid=blocks,
             block=_THREADS,
-            stream=bench.stream,
+            stream=setup.stream,
         )
-        launches[name]()
         # Every block reads the four chunks of shared memory in turn, from the first on.
         starts = 1 if stream.level == "shared" else blocks
         wanted = expected_sums(sums, starts, stream.stride, stream.rounds)
-        correct[name] = bool((out.download(stream=bench.stream) == wanted).all())
-    timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
-    return {
-        name: _rate(bench, streams[name], timings[name])
-        if correct[name]
-        else Measurement.wrong(_SUM_CHECK)
-        for name in streams
-    }
+        reads[name] = (stream, Trial.of(launch, out, wanted, stream=setup.stream))
+    return reads
 
 
 def _rate(bench: Bench, stream: _Stream, timing: Timing) -> Measurement:
     per_sm = _BLOCKS_PER_SM * stream.rounds * _CHUNK_BYTES
-    total = per_sm * bench.gpu.multiprocessors
+    total = per_sm * bench.multiprocessors
     details: dict[str, Any] = {"gb_per_s": total / timing.median_us / 1e3}
     return Measurement.timed(per_sm / bench.cycles(timing), timing, _SUM_CHECK, **details)

@@ -8,7 +8,6 @@ import numpy as np
 
 from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.hardware.shared_memory import wavefronts
-from lowgemm.runtime import PreparedLaunch
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.bounds import ffma_cycles, issue_cycles, slowest
 from lowgemm.studies.lab.experiment import (
@@ -18,6 +17,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["OuterProduct"]
 
@@ -77,35 +78,29 @@ class OuterProduct(Experiment):
             predictions[name] = Prediction(found.value, reason)
         return predictions
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """Every SM holds as many blocks as fit; all of them are checked."""
         rng = np.random.default_rng(0)
         a, b = (rng.integers(0, 4, (_BK, _SIDE)).astype(np.float32) for _ in range(2))
-        arguments = (bench.gpu.upload(a), bench.gpu.upload(b))
-        launches: dict[str, PreparedLaunch] = {}
-        per_sm: dict[str, int] = {}
+        arguments = (setup.device.upload(a), setup.device.upload(b))
+        rounds = setup.pick(_ROUNDS, setup.scale)
+        trials = {}
         for name in _ORDERS:
-            kernel = bench.kernel(name)
-            per_sm[name] = kernel.occupancy(_THREADS) or 1
-            blocks = bench.gpu.multiprocessors * per_sm[name]
-            out = bench.gpu.zeros((blocks, _SIDE, _SIDE))
-            launch = kernel.prepare(
-                *arguments, out, _ROUNDS, grid=blocks, block=_THREADS, stream=bench.stream
+            blocks = setup.multiprocessors * setup.blocks_per_sm(name, _THREADS)
+            out = setup.device.empty((blocks, _SIDE, _SIDE))
+            launch = setup.kernel(name).prepare(
+                *arguments, out, rounds, grid=blocks, block=_THREADS, stream=setup.stream
             )
-            launch()
-            if (out.download(stream=bench.stream) == _ROUNDS * (a.T @ b)).all():
-                launches[name] = launch
-        return self._measurements(bench, launches, per_sm)
+            trials[name] = Trial.of(launch, out, rounds * (a.T @ b), stream=setup.stream)
+        return trials
 
-    def _measurements(
-        self, bench: Bench, launches: Mapping[str, PreparedLaunch], per_sm: Mapping[str, int]
-    ) -> Mapping[str, Measurement]:
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
         """A figure for each order whose product was right."""
         checked = "every element of every block's product against whole numbers"
         found = {name: Measurement.wrong(checked) for name in _ORDERS}
-        for name, timing in bench.time(launches).items() if launches else ():
-            steps = _ROUNDS * _BK * per_sm[name]
-            flop = 2 * _SIDE * _SIDE * steps * bench.gpu.multiprocessors
+        for name, timing in bench.time_right(self.trials(bench)).items():
+            steps = _ROUNDS * _BK * bench.blocks_per_sm(name, _THREADS)
+            flop = 2 * _SIDE * _SIDE * steps * bench.multiprocessors
             cycles = bench.cycles(timing) / steps
             tflops = flop / timing.median_us / 1e6
             found[name] = Measurement.timed(cycles, timing, checked, tflops=tflops)

@@ -18,6 +18,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["PipelineDepth"]
 
@@ -84,44 +86,49 @@ class PipelineDepth(Experiment):
         """The longest of computing, transfer, and latency over the tiles under way."""
         return {case.name: _prediction(gpu, case, codes.get(case.name)) for case in _CASES}
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """One block on every SM, held to one by shared memory."""
-        gpu = bench.gpu
-        sizes = _Sizes.of(gpu.multiprocessors, gpu.attributes.l2_bytes)
+        sizes, blocks = _sizes(setup), setup.multiprocessors
         rng = np.random.default_rng(0)
-        shape = (gpu.multiprocessors, sizes.tiles, _THREADS, 4)
+        shape = (blocks, sizes.tiles, _THREADS, 4)
         host = rng.integers(0, 8, shape, dtype=np.int8).astype(np.float32)
-        source = gpu.upload(host)
-        room = shared_bytes_for(bench.record.capability, 1)
+        source = setup.device.upload(host)
+        room = shared_bytes_for(setup.chip, 1)
         sums = {level: thread_sums(host, sizes.window(level)) for level in _LEVELS}
-        launches, correct = {}, {}
+        trials = {}
         for case in _CASES:
-            kernel = bench.kernel(case.name)
-            out = gpu.zeros((gpu.multiprocessors, _THREADS))
-            launches[case.name] = kernel.prepare(
+            kernel = setup.kernel(case.name)
+            out = setup.device.empty((blocks, _THREADS))
+            launch = kernel.prepare(
                 *(source, out, sizes.tiles, sizes.window(case.level), 1.0),
-                grid=gpu.multiprocessors,
+                grid=blocks,
                 block=_THREADS,
                 shared_bytes=room - kernel.shared_bytes,
-                stream=bench.stream,
+                stream=setup.stream,
             )
-            launches[case.name]()
             wanted = case.ffmas * sums[case.level]
-            correct[case.name] = bool((out.download(stream=bench.stream) == wanted).all())
-        timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
+            trials[case.name] = Trial.of(launch, out, wanted, stream=setup.stream)
+        return trials
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """The cycles of a tile."""
+        tiles = _sizes(bench).tiles
         checked = "every thread's sum against whole numbers"
-        copied = gpu.multiprocessors * sizes.tiles * _TILE_BYTES
-        return {
-            name: Measurement.timed(
-                bench.cycles(timings[name]) / sizes.tiles,
-                timings[name],
+        found = {case.name: Measurement.wrong(checked) for case in _CASES}
+        copied = bench.multiprocessors * tiles * _TILE_BYTES
+        for name, timing in bench.time_right(self.trials(bench)).items():
+            found[name] = Measurement.timed(
+                bench.cycles(timing) / tiles,
+                timing,
                 checked,
-                gb_per_s=copied / timings[name].median_us / 1e3,
+                gb_per_s=copied / timing.median_us / 1e3,
             )
-            if correct[name]
-            else Measurement.wrong(checked)
-            for name in launches
-        }
+        return found
+
+
+def _sizes(setup: Setup) -> _Sizes:
+    full = _Sizes.of(setup.multiprocessors, setup.l2_bytes)
+    return setup.pick(full, _Sizes(tiles=8 + 2 * setup.scale, l2_window=3))
 
 
 def _prediction(gpu: GpuRecord, case: _Case, code: MachineCode | None) -> Prediction:

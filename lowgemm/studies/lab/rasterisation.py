@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 if TYPE_CHECKING:
     from lowgemm.measure import Timing
@@ -32,6 +34,7 @@ _TILE, _THREADS, _WARPS = 128, 256, 8
 _BLOCKS_PER_SM = 2
 _GROUP, _SIDE = 8, 16
 _FLOAT = 4
+_K_STEP = 32  # as in the kernels' file
 _FFMAS_PER_K_STEP = 64  # of a warp: 8 x 8 a thread
 
 Numbers = NDArray[np.int64]
@@ -200,19 +203,18 @@ class Rasterisation(Experiment):
                 )
         return predictions
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """Two blocks on every SM throughout; the loads alone are held to two by shared memory."""
-        run = _Run(bench)
-        names = [name + suffix for name in ORDERS for suffix in ("", _LOADS)]
-        launches = {name: run.prepare(name) for name in names}
-        correct = {name: run.is_correct(name, launch) for name, launch in launches.items()}
-        timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
-        return {
-            name: run.measurement(name, timings[name])
-            if correct[name]
-            else Measurement.wrong(run.checked(name))
-            for name in names
-        }
+        return _Run(setup).trials()
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """The time of each, with the rates that follow from it."""
+        size = _Size.of(bench.multiprocessors, bench.l2_bytes)
+        trials = self.trials(bench)
+        found = {name: Measurement.wrong(_checked(name)) for name in trials}
+        for name, timing in bench.time_right(trials).items():
+            found[name] = _measurement(name, size, timing)
+        return found
 
 
 def _ffma_us(gpu: GpuRecord, code: MachineCode | None, size: _Size) -> float:
@@ -223,13 +225,35 @@ def _ffma_us(gpu: GpuRecord, code: MachineCode | None, size: _Size) -> float:
     return ffmas * issue_cycles_per_ffma(gpu, code) / gpu.clock_ghz / 1e3
 
 
-class _Run:
-    """The operands on the GPU, and the launches on them with their checks."""
+def _checked(variant: str) -> str:
+    """What the check of a variant compares."""
+    if variant in ORDERS:
+        return "a row of every row of tiles of C against whole numbers"
+    return "the sum of every tile's panels against whole numbers"
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        gpu = bench.gpu
-        self.size = _Size.of(gpu.multiprocessors, gpu.attributes.l2_bytes)
+
+def _measurement(variant: str, size: _Size, timing: Timing) -> Measurement:
+    us = timing.median_us
+    order = ORDERS[variant.removesuffix(_LOADS)]
+    unique = unique_panels(order, size.tiles, size.tiles, size.wave) * size.panel_bytes
+    details = {
+        "unique_gb": unique / 1e9,
+        "unique_gb_per_s": unique / us / 1e3,
+        "requested_gb_per_s": 2 * size.blocks * size.panel_bytes / us / 1e3,
+    }
+    if variant in ORDERS:
+        details["tflops"] = 2 * size.side**2 * size.k / us / 1e6
+    return Measurement.timed(us, timing, _checked(variant), **details)
+
+
+class _Run:
+    """The operands on the device, and the launches on them with their checks."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        device = setup.device
+        full = _Size.of(setup.multiprocessors, setup.l2_bytes)
+        self.size = setup.pick(full, _Size(_SIDE, _K_STEP * setup.scale, full.wave))
         side, k = self.size.side, self.size.k
         rng = np.random.default_rng(0)
         self._a = rng.integers(-4, 5, (side, k), dtype=np.int8).astype(np.float32)
@@ -237,58 +261,60 @@ class _Run:
         # A row of every row of tiles, so that each tile of C is looked at.
         tiles = np.arange(self.size.tiles)
         self._rows = tiles * _TILE + rng.integers(0, _TILE, self.size.tiles)
-        self._a_on_gpu, self._b_on_gpu = gpu.upload(self._a), gpu.upload(self._b)
-        self._c = gpu.empty((side, side))
+        self._a_on_device, self._b_on_device = device.upload(self._a), device.upload(self._b)
+        self._c = device.empty((side, side))
         # Whole numbers below 2^24: exact in FP32, in any order.
-        self._wanted_rows = self._a[self._rows] @ self._b
+        self._depth = setup.pick(k, k // 4)  # the product of so many blocks takes the longest
+        self._wanted_rows = self._a[self._rows, : self._depth] @ self._b[: self._depth]
         sums_a = self._a.reshape(self.size.tiles, -1).sum(1)
         sums_b = self._b.sum(0).reshape(self.size.tiles, -1).sum(1)
         self._wanted_sums = sums_a[:, None] + sums_b[None, :]
 
-    def checked(self, variant: str) -> str:
-        """What the check of a variant compares."""
-        if variant in ORDERS:
-            return "a row of every row of tiles of C against whole numbers"
-        return "the sum of every tile's panels against whole numbers"
+    def trials(self) -> dict[str, Trial]:
+        """Each order, of the product and of its loads alone, on one C."""
+        return {
+            name + suffix: self._product(name) if not suffix else self._loads(name + suffix)
+            for name in ORDERS
+            for suffix in ("", _LOADS)
+        }
 
-    def prepare(self, variant: str) -> PreparedLaunch:
-        """A launch on the operands."""
-        size = self.size
+    def _prepare(self, variant: str, depth: int) -> PreparedLaunch:
+        size, setup = self.size, self.setup
         side = size.side
-        kernel = self.bench.kernel(variant)
-        room = shared_bytes_for(self.bench.record.capability, _BLOCKS_PER_SM)
+        kernel = setup.kernel(variant)
+        room = shared_bytes_for(setup.chip, _BLOCKS_PER_SM)
         return kernel.prepare(
-            *(side, side, size.k, self._a_on_gpu, size.k, self._b_on_gpu, side, self._c, side),
+            *(side, side, depth, self._a_on_device, size.k),
+            *(self._b_on_device, side, self._c, side),
             grid=size.blocks,
             block=_THREADS,
             shared_bytes=room - kernel.shared_bytes,
-            stream=self.bench.stream,
+            stream=setup.stream,
         )
 
-    def is_correct(self, variant: str, launch: PreparedLaunch) -> bool:
-        """Launch once on a C of NaN, and compare."""
-        stream, size = self.bench.stream, self.size
-        self._c.fill_bytes(0xFF, stream=stream)
-        launch()
-        if variant not in ORDERS:
-            sums = self._c.view(0, (size.tiles, size.tiles, _WARPS)).download(stream=stream).sum(2)
-            return bool((sums == self._wanted_sums).all())
-        rows = (self._c.view(int(row) * size.side, size.side) for row in self._rows)
-        return all(
-            bool((row.download(stream=stream) == wanted).all())
-            for row, wanted in zip(rows, self._wanted_rows, strict=True)
+    def _product(self, variant: str) -> Trial:
+        stream, side = self.setup.stream, self.size.side
+
+        def read() -> NDArray[np.float32]:
+            rows = (self._c.view(int(row) * side, side) for row in self._rows)
+            return np.stack([row.download(stream=stream) for row in rows])
+
+        return Trial(
+            self._prepare(variant, self._depth),
+            lambda: self._c.fill_bytes(0xFF, stream=stream),
+            read,
+            lambda found: bool((found == self._wanted_rows).all()),
+            (stream,),
         )
 
-    def measurement(self, variant: str, timing: Timing) -> Measurement:
-        """The time, with the rates that follow from it."""
-        size, us = self.size, timing.median_us
-        order = ORDERS[variant.removesuffix(_LOADS)]
-        unique = unique_panels(order, size.tiles, size.tiles, size.wave) * size.panel_bytes
-        details = {
-            "unique_gb": unique / 1e9,
-            "unique_gb_per_s": unique / us / 1e3,
-            "requested_gb_per_s": 2 * size.blocks * size.panel_bytes / us / 1e3,
-        }
-        if variant in ORDERS:
-            details["tflops"] = 2 * size.side**2 * size.k / us / 1e6
-        return Measurement.timed(us, timing, self.checked(variant), **details)
+    def _loads(self, variant: str) -> Trial:
+        tiles = self.size.tiles
+        return replace(
+            Trial.of(
+                self._prepare(variant, self.size.k),
+                self._c.view(0, (tiles, tiles, _WARPS)),
+                self._wanted_sums,
+                stream=self.setup.stream,
+            ),
+            judge=lambda sums: bool((sums.sum(2) == self._wanted_sums).all()),
+        )

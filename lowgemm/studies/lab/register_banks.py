@@ -20,6 +20,8 @@ from lowgemm.studies.lab.experiment import (
     Variant,
 )
 from lowgemm.studies.lab.ffma_loop import Bank, FfmaLoop, Role, Step, read_loop
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["RegisterBanks"]
 
@@ -226,38 +228,37 @@ class RegisterBanks(Experiment):
             predictions[name] = Prediction(_FFMAS / (cycles + others), reason)
         return predictions
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """A block of eight warps on every SM; what it stores must be what its FFMAs say."""
-        names = (*_PATTERNS, _UNPATCHED)
         rng = np.random.default_rng(0)
-        registers = len(_loop(bench.build(_UNPATCHED)).registers)
+        registers = len(_loop(setup.build(_UNPATCHED)).registers)
         host = rng.integers(0, 8, (registers, _THREADS)).astype(np.float32)
-        source = bench.gpu.upload(host)
-        blocks = bench.gpu.multiprocessors
-        launches, correct = {}, {}
-        for name in names:
-            out = bench.gpu.zeros((blocks, registers, _THREADS))
-            launches[name] = bench.kernel(name).prepare(
-                source, out, _ROUNDS, grid=blocks, block=_THREADS, stream=bench.stream
+        source = setup.device.upload(host)
+        blocks, rounds = setup.multiprocessors, setup.pick(_ROUNDS, setup.scale)
+        trials = {}
+        for name in (*_PATTERNS, _UNPATCHED):
+            out = setup.device.empty((blocks, registers, _THREADS))
+            launch = setup.kernel(name).prepare(
+                source, out, rounds, grid=blocks, block=_THREADS, stream=setup.stream
             )
-            launches[name]()
-            wanted = _loop(bench.build(name)).results(host, _ROUNDS)
-            correct[name] = bool((out.download(stream=bench.stream) == wanted).all())
+            wanted = _loop(setup.build(name)).results(host, rounds)
+            trials[name] = Trial.of(launch, out, wanted, stream=setup.stream)
+        return trials
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """FFMAs of a partition in a cycle."""
         checked = "every register of every thread against the FFMAs of the machine code"
-        timings = bench.time({name: launch for name, launch in launches.items() if correct[name]})
+        found = {name: Measurement.wrong(checked) for name in (*_PATTERNS, _UNPATCHED)}
         per_partition = _ROUNDS * _FFMAS * _THREADS // 32 / 4
-        flop = 2 * _ROUNDS * _FFMAS * _THREADS * blocks
-        return {
-            name: Measurement.timed(
-                per_partition / bench.cycles(timings[name]),
-                timings[name],
+        flop = 2 * _ROUNDS * _FFMAS * _THREADS * bench.multiprocessors
+        for name, timing in bench.time_right(self.trials(bench)).items():
+            found[name] = Measurement.timed(
+                per_partition / bench.cycles(timing),
+                timing,
                 checked,
-                tflops=flop / timings[name].median_us / 1e6,
+                tflops=flop / timing.median_us / 1e6,
             )
-            if correct[name]
-            else Measurement.wrong(checked)
-            for name in names
-        }
+        return found
 
 
 def _loop(build: Build) -> FfmaLoop:

@@ -22,6 +22,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["SharedABatch"]
 
@@ -71,7 +73,11 @@ class _Way:
     @property
     def blocks(self) -> int:
         """Blocks of one launch."""
-        return _M // _BM * (self.columns // self.bn)
+        return self.blocks_for(_M)
+
+    def blocks_for(self, m: int) -> int:
+        """Blocks of one launch where A has so many rows."""
+        return m // _BM * (self.columns // self.bn)
 
     def dram_bytes(self) -> int:
         """Of one launch: A, its columns of B and of C, once each."""
@@ -149,35 +155,33 @@ class SharedABatch(Experiment):
             found[name] = Prediction(way.launches * levels[slowest], reason)
         return found
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """All ways on the same A and B; each way's C is checked."""
+        m, k = setup.pick((_M, _K), (_BM * setup.scale, _BK * (setup.scale + 1)))
         rng = np.random.default_rng(0)
         # 2048 products of at most 3 x 3: every partial sum is exact in FP32, in any order.
-        host_a = rng.integers(-3, 4, (_M, _K), dtype=np.int8).astype(np.float32)
-        host_b = rng.integers(-3, 4, (_K, _N), dtype=np.int8).astype(np.float32)
-        wanted = host_a @ host_b
-        a, b = bench.gpu.upload(host_a.ravel()), bench.gpu.upload(host_b.ravel())
-        launches: dict[str, Callable[[], object]] = {}
-        for name, way in _WAYS.items():
-            c = bench.gpu.empty(_M * _N)
-            c.fill(float("nan"))
-            launch = _batch(bench, name, way, a, b, c)
-            launch()
-            got = c.download(stream=bench.stream).reshape(_M, _N)
-            if (got == wanted).all():
-                launches[name] = launch
-        checked = "every element against whole numbers"
-        timings = bench.time(launches) if launches else {}
-        found = {}
+        host_a = rng.integers(-3, 4, (m, k), dtype=np.int8).astype(np.float32)
+        host_b = rng.integers(-3, 4, (k, _N), dtype=np.int8).astype(np.float32)
+        wanted = (host_a @ host_b).ravel()
+        a, b = setup.device.upload(host_a.ravel()), setup.device.upload(host_b.ravel())
+        trials = {}
         for name in _WAYS:
-            if name not in timings:
-                found[name] = Measurement.wrong(checked)
-                continue
-            time_us = timings[name].median_us
+            c = setup.device.empty(m * _N)
+            launch = _batch(setup, name, (m, k), a, b, c)
+            trials[name] = Trial.of(launch, c, wanted, stream=setup.stream)
+        return trials
+
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+        """The time of the whole batch, each way."""
+        checked = "every element against whole numbers"
+        found = {name: Measurement.wrong(checked) for name in _WAYS}
+        timings = bench.time_right(self.trials(bench))
+        for name, timing in timings.items():
+            time_us = timing.median_us
             details = {"tflops": 2 * _M * _N * _K / time_us / 1e6}
             if _SEPARATE in timings:
                 details["of_separate"] = timings[_SEPARATE].median_us / time_us
-            found[name] = Measurement.timed(time_us, timings[name], checked, **details)
+            found[name] = Measurement.timed(time_us, timing, checked, **details)
         return found
 
 
@@ -201,19 +205,19 @@ def _levels_us(gpu: GpuRecord, way: _Way, code: MachineCode | None) -> dict[str,
 
 
 def _batch(
-    bench: Bench, name: str, way: _Way, a: Array, b: Array, c: Array
+    setup: Setup, name: str, size: tuple[int, int], a: Array, b: Array, c: Array
 ) -> Callable[[], object]:
-    """One call that computes all products."""
-    kernel = bench.kernel(name)
+    """One call that computes all products, of an A of M x K."""
+    kernel, way, (m, k) = setup.kernel(name), _WAYS[name], size
     launches = []
     for first in range(0, _N, way.columns):
         columns_b, columns_c = b.view(first, b.size - first), c.view(first, c.size - first)
         launches.append(
             kernel.prepare(
-                *(_M, way.columns, _K, a, _K, columns_b, _N, columns_c, _N),
-                grid=way.blocks,
+                *(m, way.columns, k, a, k, columns_b, _N, columns_c, _N),
+                grid=way.blocks_for(m),
                 block=way.threads,
-                stream=bench.stream,
+                stream=setup.stream,
             )
         )
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.hardware.shared_memory import wavefronts
-from lowgemm.runtime import PreparedLaunch
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.bounds import issue_cycles, slowest
 from lowgemm.studies.lab.experiment import (
@@ -20,6 +19,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["SharedVectors"]
 
@@ -118,45 +119,36 @@ class SharedVectors(Experiment):
             predictions[name] = slowest({"wavefronts": pattern.wavefronts(), "issue": issue})
         return predictions
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """Every SM holds as many warps as fit; every thread's sum is checked."""
         rng = np.random.default_rng(0)
         tile = rng.integers(0, 2**32, (_ROWS, _WORDS), dtype=np.uint32)
-        source = bench.gpu.upload(tile)
-        launches: dict[str, PreparedLaunch] = {}
-        warps: dict[str, int] = {}
+        source = setup.device.upload(tile)
+        trials = {}
         for name, pattern in _PATTERNS.items():
-            kernel = bench.kernel(name)
-            per_sm = kernel.occupancy(_THREADS) or 1
-            warps[name] = per_sm * _WARPS
-            blocks = bench.gpu.multiprocessors * per_sm
+            per_sm = setup.blocks_per_sm(name, _THREADS)
+            blocks = setup.multiprocessors * per_sm
             place = np.array(pattern.addresses(), dtype=np.int32) // _WORD
-            rounds = pattern.rounds(warps[name])
-            out = bench.gpu.zeros((blocks * _WARPS, _LANES), np.uint32)
-            launch = kernel.prepare(
-                source,
-                bench.gpu.upload(place),
-                out,
-                rounds,
+            rounds = setup.pick(pattern.rounds(per_sm * _WARPS), setup.scale)
+            out = setup.device.empty((blocks * _WARPS, _LANES), np.uint32)
+            launch = setup.kernel(name).prepare(
+                *(source, setup.device.upload(place), out, rounds),
                 grid=blocks,
                 block=_THREADS,
-                stream=bench.stream,
+                stream=setup.stream,
             )
-            launch()
-            if (out.download(stream=bench.stream) == pattern.sums(tile, rounds)).all():
-                launches[name] = launch
-        return self._measurements(bench, launches, warps)
+            wanted = pattern.sums(tile, rounds)
+            trials[name] = Trial.of(launch, out, wanted, stream=setup.stream)
+        return trials
 
-    def _measurements(
-        self, bench: Bench, launches: Mapping[str, PreparedLaunch], warps: Mapping[str, int]
-    ) -> Mapping[str, Measurement]:
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
         """A figure for each pattern whose sums were right."""
         checked = "the sum of every thread, modulo 2^32"
         found = {name: Measurement.wrong(checked) for name in _PATTERNS}
-        for name, timing in bench.time(launches).items() if launches else ():
+        for name, timing in bench.time_right(self.trials(bench)).items():
             pattern = _PATTERNS[name]
-            loads = pattern.rounds(warps[name]) * _ROWS * warps[name]
-            cycles = bench.cycles(timing) / loads
+            warps = bench.blocks_per_sm(name, _THREADS) * _WARPS
+            cycles = bench.cycles(timing) / (pattern.rounds(warps) * _ROWS * warps)
             delivered = pattern.width_bytes * _LANES / cycles
             found[name] = Measurement.timed(cycles, timing, checked, bytes_per_cycle=delivered)
         return found

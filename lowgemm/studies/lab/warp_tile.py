@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.hardware.shared_memory import wavefronts
-from lowgemm.runtime import PreparedLaunch
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.bounds import ffma_cycles, issue_cycles, slowest
 from lowgemm.studies.lab.experiment import (
@@ -20,6 +19,8 @@ from lowgemm.studies.lab.experiment import (
     Prediction,
     Variant,
 )
+from lowgemm.studies.lab.setup import Setup
+from lowgemm.studies.lab.trial import Trial
 
 __all__ = ["ARRANGEMENTS", "WarpTile", "WarpTileLanes"]
 
@@ -154,38 +155,32 @@ class WarpTile(Experiment):
             )
         return predictions
 
-    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
+    def trials(self, setup: Setup) -> Mapping[str, Trial]:
         """Every SM holds as many blocks as fit; all of them are checked."""
         rng = np.random.default_rng(0)
         host = {tm: rng.integers(0, 4, (_BK, 16 * tm + _BN)).astype(np.float32) for tm in _ROUNDS}
-        launches: dict[str, PreparedLaunch] = {}
-        per_sm: dict[str, int] = {}
+        trials = {}
         for name, lanes in ARRANGEMENTS.items():
             a, b = host[lanes.tm][:, : lanes.bm], host[lanes.tm][:, lanes.bm :]
-            kernel, rounds = bench.kernel(name), _ROUNDS[lanes.tm]
-            per_sm[name] = kernel.occupancy(_THREADS) or 1
-            blocks = bench.gpu.multiprocessors * per_sm[name]
-            out = bench.gpu.zeros((blocks, lanes.bm, _BN))
-            arguments = (bench.gpu.upload(a), bench.gpu.upload(b), bench.gpu.upload(lanes.places()))
-            launch = kernel.prepare(
-                *arguments, out, rounds, grid=blocks, block=_THREADS, stream=bench.stream
+            rounds = setup.pick(_ROUNDS[lanes.tm], setup.scale)
+            blocks = setup.multiprocessors * setup.blocks_per_sm(name, _THREADS)
+            out = setup.device.empty((blocks, lanes.bm, _BN))
+            arguments = [setup.device.upload(each) for each in (a, b, lanes.places())]
+            launch = setup.kernel(name).prepare(
+                *arguments, out, rounds, grid=blocks, block=_THREADS, stream=setup.stream
             )
-            launch()
-            if (out.download(stream=bench.stream) == rounds * (a.T @ b)).all():
-                launches[name] = launch
-        return self._measurements(bench, launches, per_sm)
+            trials[name] = Trial.of(launch, out, rounds * (a.T @ b), stream=setup.stream)
+        return trials
 
-    def _measurements(
-        self, bench: Bench, launches: Mapping[str, PreparedLaunch], per_sm: Mapping[str, int]
-    ) -> Mapping[str, Measurement]:
+    def measure(self, bench: Bench) -> Mapping[str, Measurement]:
         """A figure for each variant whose product was right."""
         checked = "every element of every block's product against whole numbers"
         found = {name: Measurement.wrong(checked) for name in ARRANGEMENTS}
-        for name, timing in bench.time(launches).items() if launches else ():
+        for name, timing in bench.time_right(self.trials(bench)).items():
             lanes = ARRANGEMENTS[name]
-            steps = _ROUNDS[lanes.tm] * _BK * per_sm[name]
+            steps = _ROUNDS[lanes.tm] * _BK * bench.blocks_per_sm(name, _THREADS)
             cycles = bench.cycles(timing) / steps
-            flop = 2 * lanes.bm * _BN * steps * bench.gpu.multiprocessors
+            flop = 2 * lanes.bm * _BN * steps * bench.multiprocessors
             found[name] = Measurement.timed(
                 cycles, timing, checked, tflops=flop / timing.median_us / 1e6
             )
