@@ -519,7 +519,7 @@ def _compare_and_swap(w: Word, generic: bool) -> Run:
         raise w.unknown("the predicate of an atomic")
     w.ignore(76, 5)
     w.ignore(84, 3)
-    destination = w.destination(count=1 if tests & 1 else count)
+    destination = w.destination(count=count)
     site = _site(w, 4 * count, store=True)
 
     def run(f: Front, m: Mask) -> None:
@@ -529,9 +529,7 @@ def _compare_and_swap(w: Word, generic: bool) -> Run:
             site, f, lanes, address(f, lanes), f.words(swap, count, lanes),
             ("CAS", kind, expected), generic=generic,
         )  # fmt: skip
-        if tests & 1:
-            old = (old == expected).all(axis=0, keepdims=True).astype(U32)
-        f.put_words(destination, old, lanes)
+        f.put_words(destination, _whether(old, expected) if tests & 1 else old, lanes)
 
     return run
 
@@ -588,6 +586,13 @@ def _population_increment(w: Word) -> Run:
     return run
 
 
+def _whether(old: NDArray[np.uint32], expected: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """CAST: 1 if swapped, otherwise 0, as wide as what was compared."""
+    answer = np.zeros_like(old)
+    answer[0] = (old == expected).all(axis=0)
+    return answer
+
+
 def _shared_compare_and_swap(w: Word) -> Run:
     code = w.take(73, 3)
     kinds = {0: "B32", 1: "B32", 2: "B64"}
@@ -603,7 +608,7 @@ def _shared_compare_and_swap(w: Word) -> Run:
     w.ignore(76, 2)
     found = put_predicate(w, 81) if w.form.value == 2 else None
     w.ignore(81, 6)
-    destination = RZ if w.form.value == 2 else w.destination(count=1 if tests & 1 else count)
+    destination = RZ if w.form.value == 2 else w.destination(count=count)
     w.ignore(16, 8)
     site = _site(w, 4 * count, store=True)
 
@@ -613,11 +618,10 @@ def _shared_compare_and_swap(w: Word) -> Run:
         old = f.batch.atomic_shared(
             site, f, lanes, address(f, lanes), f.words(swap, count, lanes), ("CAS", kind, expected)
         )
-        swapped = (old == expected).all(axis=0)
-        f.put_words(destination, swapped[None].astype(U32) if tests & 1 else old, lanes)
+        f.put_words(destination, _whether(old, expected) if tests & 1 else old, lanes)
         if found is not None:
             full = np.zeros(f.count * 32, bool)
-            full[slice(None) if lanes is None else lanes] = swapped
+            full[slice(None) if lanes is None else lanes] = (old == expected).all(axis=0)
             found(f, full.reshape(f.count, 32), m)
 
     return run

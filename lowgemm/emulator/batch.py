@@ -311,7 +311,10 @@ class Batch:
         for number in np.unique(self.slot[waiting]):
             here = waiting & (self.slot == number)
             missing = (self.convergence[number] & alive & ~here).any(axis=1)
-            self.status[here & ~missing[:, None]] = RUNNING
+            go = here & ~missing[:, None]
+            self.status[go] = RUNNING
+            # Those for whom they did not wait must not wait for them.
+            self.convergence[number] &= ~go
 
     def synchronise_warp(
         self, f: Front, mask: Mask, wanted: NDArray[np.uint32], after: int
@@ -682,7 +685,8 @@ class Batch:
         domain, actor = self._who(f, lanes)
         rank, offset = rank_and_offset(address, self.launch.shared_base)
         self.launch.count_shared(site, f, lanes, offset)
-        values, problems = self.shared.load(domain, actor, rank, offset, site.width)
+        atomic = site.index in self.launch.program.compared_loads
+        values, problems = self.shared.load(domain, actor, rank, offset, site.width, atomic=atomic)
         self._tell(f, lanes, site, problems)
         return values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -33,6 +33,8 @@ _NEVER = 15
 _KEPT = 1 << 15
 #: Operations of the uniform pipe that work on a warp's lanes and are guarded by their predicates.
 _OF_LANES = frozenset(("R2UR", "S2UR", "CS2UR", "VOTEU", "REDUX", "CREDUX", "ELECT"))
+#: The opcode of ATOMS.CAS and ATOMS.CAST.
+_SHARED_CAS = 0x18D
 #: Sub-word accesses to shared memory: widths below 32 bits.
 _NARROW = frozenset((8, 16))
 
@@ -43,13 +45,15 @@ class Program:
 
     An instruction that the emulator does not know raises its error when a warp executes it.
     ``approximate`` are the addresses of approximate functions (MUFU), whose results may differ from
-    a GPU's in the last bits.
+    a GPU's in the last bits. ``compared_loads`` are the indices of loads from shared memory whose
+    value a compare-and-swap is given to compare: it notices if another warp was faster.
     """
 
     kernel: SassKernel
     operations: tuple[Operation, ...]
     approximate: tuple[int, ...]
     shared_granularity: int
+    compared_loads: frozenset[int]
     texts: Callable[[str], SassKernel | None] = field(repr=False, compare=False)
 
     def described(self, address: int) -> Instruction:
@@ -88,7 +92,26 @@ def compile_program(
         each.width_bits in _NARROW and each.name in ("LDS", "STS", "LD", "ST")
         for each in kernel.instructions
     )
-    return Program(kernel, operations, approximate, 1 if narrow else 4, texts)
+    granularity = 1 if narrow else 4
+    return Program(kernel, operations, approximate, granularity, _compared_loads(operations), texts)
+
+
+def _compared_loads(operations: Sequence[Operation]) -> frozenset[int]:
+    """The loads before a compare-and-swap in shared memory that wrote what it compares."""
+    found = set()
+    for index, operation in enumerate(operations):
+        if operation.instruction.low & 0x1FF != _SHARED_CAS:
+            continue
+        compared = operation.instruction.low >> 32 & 0xFF
+        for before in range(index - 1, -1, -1):
+            if any(
+                first <= compared < first + count and not uniform
+                for first, count, uniform in operations[before].writes
+            ):
+                if operations[before].instruction.name == "LDS":
+                    found.add(before)
+                break
+    return frozenset(found)
 
 
 @lru_cache(maxsize=_KEPT)

@@ -159,7 +159,14 @@ class SharedMemory:
     # ---- plain accesses
 
     def load(
-        self, domain: _Index, actor: _Index, rank: _Index, offset: NDArray[np.int64], width: int
+        self,
+        domain: _Index,
+        actor: _Index,
+        rank: _Index,
+        offset: NDArray[np.int64],
+        width: int,
+        *,
+        atomic: bool = False,
     ) -> tuple[_Words, list[Problem]]:
         """Read one element per lane.
 
@@ -169,6 +176,8 @@ class SharedMemory:
             Who reads where; see the class.
         width
             Bytes per lane: 1, 2, 4, 8 or 16.
+        atomic
+            Whether it may race with atomics, as where a compare-and-swap notices a stale value.
 
         Returns
         -------
@@ -181,7 +190,7 @@ class SharedMemory:
             values = np.zeros((max(1, width // 4), offset.size), np.uint32)
             if lanes.size:
                 values[:, lanes], inner = self.load(
-                    domain[lanes], actor[lanes], rank[lanes], offset[lanes], width
+                    domain[lanes], actor[lanes], rank[lanes], offset[lanes], width, atomic=atomic
                 )
                 problems += _relabel(inner, lanes)
             return values, problems
@@ -191,9 +200,10 @@ class SharedMemory:
         suspects = self._suspects(access, _READABLE, _INITIALISED, after_reads=False)
         if suspects is not None:
             part = self._part(access, suspects)
-            found = self._judge_write(part, atomic=False) + self._judge_uninitialised(part)
+            found = self._judge_write(part, atomic=atomic) + self._judge_uninitialised(part)
             problems = _relabel(found, suspects)
-        self._note_read(access)
+        if not atomic:
+            self._note_read(access)
         return self._take(access), problems
 
     def store(
