@@ -234,3 +234,36 @@ def test_variables_of_the_module_are_in_memory() -> None:
             for launch in range(3):
                 kernel.launch(out, 2, grid=1, block=1)
                 assert out.download()[0] == 5 + launch + 3.5
+
+
+def test_a_limit_is_a_positive_number() -> None:
+    """Anything else is refused before a kernel is run."""
+    for limit in (0, -1, "x", True, 1.5):
+        with pytest.raises(ArgumentValueError, match="instructions="):
+            Emulator(instructions=limit)  # type: ignore[arg-type]
+
+
+def test_what_is_closed_does_no_work() -> None:
+    """A closed module launches nothing, a closed emulator gives no memory and loads nothing."""
+    build = compile_source("__global__ void k() {}", arch="sm_90")
+    device = Emulator("sm_90")
+    module = device.load(build)
+    kernel = module.kernel("k")
+    prepared = kernel.prepare(grid=1, block=1)
+    module.close()
+    module.close()
+    with pytest.raises(EmulationError, match="module has been closed"):
+        prepared.launch()
+    with pytest.raises(EmulationError, match="module has been closed"):
+        kernel.launch(grid=1, block=1)
+    device.close()
+    with pytest.raises(EmulationError, match="emulator has been closed"):
+        device.empty(1)
+    with pytest.raises(EmulationError, match="emulator has been closed"):
+        device.load(build)
+
+
+def test_more_memory_than_there_is() -> None:
+    """An allocation beyond the machine is refused with its size."""
+    with Emulator() as device, pytest.raises(EmulationError, match="4000000000000000 bytes"):
+        device.empty(10**15)

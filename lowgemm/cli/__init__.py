@@ -54,6 +54,8 @@ def main() -> None:
             _crash()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _fail(OutputError(f"the output cannot be written: {error.strerror}"))
+    except MemoryError as error:
+        _fail(LowgemmError(f"this machine has not enough memory: {error}", "choose smaller sizes"))
     except Exception:
         _crash()
 

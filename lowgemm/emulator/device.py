@@ -73,6 +73,8 @@ class Emulator(Device):
     ------
     UnknownArchitectureError
         The emulator does not know that architecture's code.
+    ArgumentValueError
+        Another word for ``findings``, or ``instructions`` is no positive number.
 
     Notes
     -----
@@ -101,6 +103,10 @@ class Emulator(Device):
             raise ArgumentValueError(
                 f"findings={findings!r}", "'raise' stops at them, 'collect' goes on"
             )
+        if isinstance(instructions, bool) or not isinstance(instructions, int) or instructions < 1:
+            raise ArgumentValueError(
+                f"instructions={instructions!r}", "give a whole number, 1 or more"
+            )
         self._arch = parsed
         self.raises = findings == "raise"
         self.launch_limits = Limits(instructions)
@@ -118,6 +124,7 @@ class Emulator(Device):
         self.memory = GlobalMemory()
         self.findings: list[Finding] = []
         self._resources: weakref.WeakSet[Resource] = weakref.WeakSet()
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<Emulator of {self._arch}>"
@@ -129,6 +136,7 @@ class Emulator(Device):
     # ---- memory
 
     def empty(self, shape: int | Sequence[int], dtype: object = np.float32) -> EmulatorArray:
+        self._check_open()
         array = EmulatorArray(self, shape_of(shape), element_dtype(dtype))
         self._resources.add(array)
         return array
@@ -160,15 +168,23 @@ class Emulator(Device):
         return EmulatorEvent(self)
 
     def load(self, code: CubinSource | bytes) -> EmulatorModule:
-        return EmulatorModule(self, code)
+        self._check_open()
+        module = EmulatorModule(self, code)
+        self._resources.add(module)
+        return module
 
     def synchronize(self) -> None:
         pass
 
     def close(self) -> None:
-        """Free all arrays that were made with this object."""
+        """Free all arrays that were made with this object, and close its modules."""
+        self._closed = True
         for resource in list(self._resources):
             resource.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EmulationError("the emulator has been closed", "make another one")
 
     def check_stream(self, stream: object) -> None:
         """Refuse a stream that is not of this device.
@@ -291,8 +307,7 @@ class EmulatorModule(Module):
         return f"<EmulatorModule {self.arch}: {', '.join(self.kernels)}>"
 
     def kernel(self, name: str | None = None) -> EmulatorKernel:
-        if self._closed:
-            raise EmulationError("the module has been closed", "load it again")
+        self.check_open()
         signature = self._code.find(name)
         if signature.name not in self._kernels:
             self._kernels[signature.name] = EmulatorKernel(self, signature)
@@ -308,8 +323,22 @@ class EmulatorModule(Module):
             self._programs[name] = compile_program(kernel, self._texts.of)
         return self._programs[name]
 
+    def check_open(self) -> None:
+        """Refuse to go on with a module that has been closed.
+
+        Raises
+        ------
+        EmulationError
+            It has been.
+        """
+        if self._closed:
+            raise EmulationError("the module has been closed", "load it again")
+
     def close(self) -> None:
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            for base in self._sections.values():
+                self.device.memory.free(base)
 
 
 class _Texts:
@@ -364,6 +393,7 @@ class EmulatorKernel(Kernel):
         stream: object = None,
     ) -> EmulatorPreparedLaunch:
         device = self.module.device
+        self.module.check_open()
         shape = LaunchShape.of(grid, block, cluster, shared_bytes)
         check_launch(self.signature, shape, device.limits)
         device.check_stream(stream)
@@ -386,6 +416,7 @@ class EmulatorPreparedLaunch(PreparedLaunch):
         kernel, device = self.kernel, self.kernel.module.device
         device.check_stream(stream)
         module = kernel.module
+        module.check_open()
         launch = Launch(
             kernel.program,
             device.memory,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowgemm.emulator.findings import FindingKind, Problem
-from lowgemm.errors import ArgumentValueError
+from lowgemm.errors import ArgumentValueError, EmulationError
 
 __all__ = ["ATOMIC_TYPES", "GlobalMemory", "atomic_width", "read_modify_write"]
 
@@ -425,13 +425,21 @@ class GlobalMemory:
         ------
         ArgumentValueError
             ``nbytes`` is not positive.
+        EmulationError
+            This machine has not that much memory.
         """
         if nbytes <= 0:
             raise ArgumentValueError(f"an allocation of {nbytes} bytes", "allocate 1 or more")
         base = self._next
         padded = -(-nbytes // _WIDEST) * _WIDEST
-        mask = None if initialised else np.zeros(padded, np.bool_)
-        data = np.zeros(padded, np.uint8)
+        try:
+            mask = None if initialised else np.zeros(padded, np.bool_)
+            data = np.zeros(padded, np.uint8)
+        except (MemoryError, ValueError) as error:  # numpy says ValueError from 2^63 bytes on
+            raise EmulationError(
+                f"{nbytes} bytes of the emulator's memory: this machine has not that much",
+                "choose smaller sizes",
+            ) from error
         self._allocations.append(_Allocation(base, nbytes, name, data, mask, missing=nbytes))
         self._next = -(-(base + nbytes + _GUARD) // _ALIGNMENT) * _ALIGNMENT
         self._bases = np.append(self._bases, np.uint64(base))
