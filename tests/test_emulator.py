@@ -267,3 +267,36 @@ def test_more_memory_than_there_is() -> None:
     """An allocation beyond the machine is refused with its size."""
     with Emulator() as device, pytest.raises(EmulationError, match="4000000000000000 bytes"):
         device.empty(10**15)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ('printf("%d", *g);', "vprintf"),
+        ("int* p = (int*)malloc(4); if (p) *g = *p;", "malloc"),
+    ],
+)
+def test_what_the_driver_brings_is_named(body: str, name: str, arch: str) -> None:
+    """A call of a function that is in no cubin ends the run with its name."""
+    build = compile_source(f"__global__ void k(int* g) {{ {body} }}", arch=arch)
+    with Emulator(arch) as device, pytest.raises(EmulationError, match=f"calls {name}, which"):
+        device.load(build).kernel("k").launch(device.zeros(1, np.int32), grid=1, block=1)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("limit", "count"), [(40, 24), (0, 64)])
+def test_a_trap_is_a_finding(arch: str, limit: int, count: int) -> None:
+    """The threads that trap are counted, and go no further; others do."""
+    source = """__global__ void k(int* g, int n) {
+        if (threadIdx.x >= n) __trap();
+        g[threadIdx.x] = 2;
+    }"""
+    with Emulator(arch, findings="collect") as device:
+        out = device.zeros(64, np.int32)
+        build = compile_source(source, arch=arch)
+        device.load(build).kernel("k").launch(out, limit, grid=1, block=64)
+        [finding] = device.findings
+        assert (finding.kind, finding.count) == (FindingKind.TRAP, count)
+        assert finding.thread == (limit, 0, 0)
+        assert out.download().tolist() == [2] * limit + [0] * (64 - limit)

@@ -36,13 +36,16 @@ class AddressSlot:
     """Eight bytes that take the address of a variable or a function.
 
     ``where`` is the section that holds it (a constant bank or variables) and ``offset`` its place
-    there; ``target`` the section that the address is in, ``addend`` what is added to its start.
+    there; ``target`` the section that the address is in, ``addend`` what is added to its start. Of
+    a function that the driver brings (vprintf, malloc, __assertfail) ``target`` is the name, and
+    ``by_driver`` is set.
     """
 
     where: str
     offset: int
     target: str
     addend: int
+    by_driver: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,11 @@ def _addresses(elf: Elf) -> Iterator[AddressSlot]:
             if index >= len(symbols):
                 raise damaged(section.name, f"it names symbol {index}")
             symbol = symbols[index]
-            if not 0 < symbol.section < len(elf.sections):
-                continue  # a function that the driver brings
+            if not symbol.section:
+                yield AddressSlot(where, offset, symbol.name, 0, by_driver=True)
+                continue
+            if symbol.section >= len(elf.sections):
+                continue  # an absolute value
             target = elf.sections[symbol.section].name
             yield AddressSlot(where, offset, target, symbol.value + addend)
 

@@ -547,6 +547,16 @@ class Batch:
             remote = barrier & 0xFFFFFF | target << 24 if blocks is not None else barrier
             self.mbarriers.complete_bytes(domain, remote, nbytes, tick)
 
+    def report_trap(self, f: Front, mask: Mask, address: int) -> None:
+        """Threads have executed BPT.TRAP."""
+        here = np.ones(f.count * _LANES, bool) if mask is None else f.full(mask)
+        chosen = np.flatnonzero(here)
+        lanes = f.positions(chosen)
+        text = "__trap() was executed; a GPU would end the kernel here"
+        self.launch.report_lanes(
+            self, FindingKind.TRAP, chosen if lanes is None else lanes, text, at=address
+        )
+
     def _report_early(self, here: NDArray[np.bool_]) -> None:
         """Threads have left without a barrier that all of the block should reach."""
         lanes = np.flatnonzero(here.reshape(-1))

@@ -17,6 +17,8 @@ __all__: list[str] = []
 U32 = np.uint32
 _INSTRUCTION_BYTES = 16
 _CONDITION = 87
+#: What BPT does (bits 84-86): end the kernel.
+_TRAP = 3
 
 
 def _nothing(f: Front, m: Mask) -> None:
@@ -238,6 +240,21 @@ def _exit(w: Word) -> Flow:
     w.ignore(84, 3)
     condition = _condition(w)
     return Flow(lambda f, m: f.batch.leave(f, _and(f, m, condition), after))
+
+
+@maker("BPT")
+def _trap(w: Word) -> Flow:
+    """BPT.TRAP: a finding of the threads that come here, and their end."""
+    if w.take(84, 3) != _TRAP:
+        raise w.unknown("a break point")
+    w.ignore(16, 68)
+    after = w.instruction.address + _INSTRUCTION_BYTES
+
+    def control(f: Front, m: Mask) -> int | None:
+        f.batch.report_trap(f, m, w.instruction.address)
+        return f.batch.leave(f, m, after)
+
+    return Flow(control)
 
 
 # ---- barriers of a block

@@ -13,7 +13,7 @@ from lowgemm.emulator.array import EmulatorArray
 from lowgemm.emulator.counts import Counts
 from lowgemm.emulator.findings import Finding
 from lowgemm.emulator.global_memory import GlobalMemory
-from lowgemm.emulator.launch import Launch, Limits
+from lowgemm.emulator.launch import DRIVER_CODE, Launch, Limits
 from lowgemm.emulator.program import Program, compile_program
 from lowgemm.emulator.strict import Rules
 from lowgemm.errors import (
@@ -37,7 +37,7 @@ from lowgemm.runtime.shapes import element_dtype, shape_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lowgemm.binary.image import Image
+    from lowgemm.binary.image import AddressSlot, Image
     from lowgemm.binary.signature import KernelSignature
     from lowgemm.runtime.arguments import PackedArguments
     from lowgemm.runtime.interface import Array, CubinSource, Resource
@@ -259,6 +259,11 @@ class EmulatorModule(Module):
         self._texts = _Texts(self._code.image)
         self._kernels: dict[str, EmulatorKernel] = {}
         self._sections: dict[str, int] = {}
+        by_driver = (slot.target for slot in self.image.addresses if slot.by_driver)
+        #: The functions that the driver would bring, by addresses at which no kernel has code.
+        self.driver_functions = {
+            DRIVER_CODE + 16 * index: name for index, name in enumerate(dict.fromkeys(by_driver))
+        }
         self._closed = False
         self._place_variables()
 
@@ -275,11 +280,15 @@ class EmulatorModule(Module):
         for slot in self.image.addresses:
             base = self._sections.get(slot.where, 0)
             if base:
-                value = self._address(slot.target, slot.addend)
+                value = self._value(slot)
                 memory.write(base + slot.offset, np.frombuffer(value, np.uint8).copy())
 
-    def _address(self, target: str, addend: int, kernel: str | None = None) -> bytes:
+    def _value(self, slot: AddressSlot, kernel: str | None = None) -> bytes:
         """The address of a variable, or of a function as an offset in a kernel's code."""
+        if slot.by_driver:
+            places = {name: place for place, name in self.driver_functions.items()}
+            return places[slot.target].to_bytes(8, "little")
+        target, addend = slot.target, slot.addend
         base = self._sections.get(target, 0)
         if target.startswith(".text.") and kernel is not None:
             function = target.removeprefix(".text.")
@@ -294,7 +303,7 @@ class EmulatorModule(Module):
             number, _, owner = slot.where.removeprefix(".nv.constant").partition(".")
             if number.isdecimal() and owner in ("", kernel):
                 content = bytearray(found.get(int(number), b""))
-                value = self._address(slot.target, slot.addend, kernel)
+                value = self._value(slot, kernel)
                 content[slot.offset : slot.offset + 8] = value
                 found[int(number)] = bytes(content)
         return found
@@ -427,6 +436,7 @@ class EmulatorPreparedLaunch(PreparedLaunch):
             multiprocessors=device.multiprocessors,
             limits=device.launch_limits,
             rules=kernel.rules,
+            driver_functions=module.driver_functions,
         )
         try:
             launch.run()

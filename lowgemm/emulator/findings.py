@@ -29,6 +29,7 @@ class FindingKind(StrEnum):
     DEADLOCK = "deadlock"
     USE_AFTER_FREE = "use after free"
     READ_ONLY = "store to read-only memory"
+    TRAP = "trap"
     HAZARD = "control words allow no such use"
 
     @property
@@ -46,6 +47,7 @@ _FAULTS = frozenset(
         FindingKind.USE_AFTER_FREE,
         FindingKind.READ_ONLY,
         FindingKind.DEADLOCK,
+        FindingKind.TRAP,
     }
 )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +45,8 @@ _LANES = 32
 _BATCH_LANES = 4096
 #: Instructions that a batch executes before others may.
 _SLICE = 50_000
+#: Where functions that the driver brings are said to lie: behind all code.
+DRIVER_CODE = 0x7000_0000
 _RESERVED_BYTES = 1024
 #: The operations (bits 0-8) of ATOMS, of which the second is its compare-and-swap.
 _SHARED_COMPARE_AND_SWAP = 0x18D
@@ -77,8 +81,10 @@ class Launch:
         multiprocessors: int,
         limits: Limits,
         rules: Rules | None = None,
+        driver_functions: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         signature = program.kernel.signature
+        self.driver_functions = driver_functions
         self.program = program
         self.memory = memory
         self.shape = shape
@@ -186,7 +192,7 @@ class Launch:
         f.started = batch.executed
         while True:
             if not 0 <= index < len(operations):
-                raise self.unknown(index * 16, "control left the kernel's code")
+                raise self._left(index << 4)
             operation = operations[index]
             batch.executed += 1
             warps[index] += count
@@ -242,6 +248,16 @@ class Launch:
             "take this part out of the kernel, or run it on a GPU",
             kernel=self.name,
             address=address,
+        )
+
+    def _left(self, address: int) -> EmulationError:
+        name = self.driver_functions.get(address)
+        if name is None:
+            return self.unknown(address, "control left the kernel's code")
+        return EmulationError(
+            f"kernel {self.name} calls {name}, which the driver brings and the emulator lacks",
+            "compile it without (printf, malloc, free and assert are such calls)",
+            kernel=self.name,
         )
 
     def located(self, error: UnknownInstructionError) -> UnknownInstructionError:

@@ -213,9 +213,13 @@ def _s2r(w: Word) -> Run:
 
 @maker("LEPC")
 def _lepc(w: Word) -> Run:
+    """The address of the next instruction, from sm_90 on with a distance (bits 24-31)."""
+    distance = w.take(24, 8)
+    if w.arch.major >= 9 and w.take(32, 50):
+        raise w.unknown("a distance beyond eight bits")
     w.ignore(32, 50)
     put = put64(w)
-    here = np.full((1, 1), w.instruction.address + 16, U64)
+    here = np.full((1, 1), w.instruction.address + 16 + distance, U64)
     return lambda f, m: put(f, here, m)
 
 
