@@ -38,6 +38,7 @@ from lowgemm.emulator.wavefronts import (
 )
 from lowgemm.errors import MeasurementError
 from lowgemm.studies.executed_counters import INSTRUCTION_METRICS, read_source_page
+from lowgemm.studies.files import write_json
 
 ARCH = "sm_90"
 SCHEMA = 1
@@ -582,9 +583,7 @@ def write(accesses: Mapping[str, Any], facts: Mapping[str, Any], output: Path) -
 def save(data: dict[str, Any], output: Path) -> None:
     """Write the file, with the patterns marked that the rules do not explain."""
     mark(data)
-    text = json.dumps(data, indent=1)
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text)
-    output.write_text(text + "\n", encoding="utf-8")
+    write_json(data, output, list_a_line=True)
 
 
 def measure(output: Path, ncu: str) -> int:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +20,7 @@ import numpy as np
 from lowgemm.compiler import compile_source
 from lowgemm.device import Gpu
 from lowgemm.report.provenance import run_facts
+from lowgemm.studies.files import write_json
 
 SCHEMA = 1
 SEED = 20261201
@@ -134,9 +133,7 @@ def measure(output: Path) -> None:
         "patterns": [module.as_data(pattern) for pattern in patterns],
         "cycles": cycles,
     }
-    text = json.dumps(data, indent=1)
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text)
-    output.write_text(text + "\n", encoding="utf-8")
+    write_json(data, output, list_a_line=True)
 
 
 if __name__ == "__main__":

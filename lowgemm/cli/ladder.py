@@ -224,12 +224,13 @@ def _emulated(
     """The ladder on the emulator, where a problem of seconds is the default."""
     from lowgemm.gemm import GemmProblem
     from lowgemm.report import join_ladder
+    from lowgemm.studies.devices import NO_CLOCK
     from lowgemm.studies.ladder import EMULATED_PROBLEM, emulate_ladder
 
     problem = GemmProblem.parse(size) if size else EMULATED_PROBLEM
     return join_ladder(
         compiled,
-        unmeasured="the emulator counts and has no clock: --device gpu on a machine with a GPU",
+        unmeasured=NO_CLOCK,
         machine_code=code,
         emulated=emulate_ladder(compiled, problem, workers=2, progress=tell),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from lowgemm.emulator.operation import Run, maker
 from lowgemm.emulator.wavefronts import PatternCache
 from lowgemm.emulator.word import PT, RZ, Word
 
-__all__ = ["LOCAL_WINDOW", "SHARED_WINDOW", "Site"]
+if TYPE_CHECKING:
+    from lowgemm.emulator.batch import Batch
+
+__all__ = ["LOCAL_WINDOW", "SHARED_CAS", "SHARED_WINDOW", "Site"]
 
 U32 = np.uint32
 U64 = np.uint64
@@ -34,17 +37,23 @@ _SIGNED_BITS = {1: 8, 3: 16}
 
 @dataclass(slots=True)
 class Site:
-    """One instruction that accesses memory: its place, its width and its pattern's memory."""
+    """One instruction that accesses memory: its place, its width and its pattern's memory.
+
+    ``passes`` is how often an atomic operation on shared memory goes through it, 0 for what is
+    none; ``bypass`` says that an asynchronous copy goes around L1.
+    """
 
     index: int
     width: int
     store: bool
     merge: bool = True
+    passes: int = 0
+    bypass: bool = False
     cache: PatternCache = field(default_factory=PatternCache)
 
 
-def _site(w: Word, width: int, *, store: bool, merge: bool = True) -> Site:
-    return Site(w.instruction.address // 16, width, store, merge)
+def _site(w: Word, width: int, *, store: bool, **settings: Any) -> Site:
+    return Site(w.instruction.address // 16, width, store, **settings)
 
 
 def _size(w: Word) -> tuple[int, int | None]:
@@ -115,6 +124,38 @@ def _shared_address(w: Word, uniform_at: int | None) -> Address:
     return address
 
 
+# ---- loads and stores
+
+#: What a batch does for a load, and for a store.
+Load = Callable[["Batch"], Callable[[Site, Front, Lanes, Any], NDArray[np.uint32]]]
+Store = Callable[["Batch"], Callable[[Site, Front, Lanes, Any, NDArray[np.uint32]], None]]
+
+
+def _load(
+    w: Word, address: Address, number: int, width: int, signed: int | None, load: Load
+) -> Run:
+    """Run a load: its values, extended with their sign where they have one, into registers."""
+    site = _site(w, width, store=False)
+
+    def run(f: Front, m: Mask) -> None:
+        lanes = f.lanes(m)
+        values = load(f.batch)(site, f, lanes, address(f, lanes))
+        f.put_words(number, _sign_extended(values, signed) if signed else values, lanes)
+
+    return run
+
+
+def _store(w: Word, address: Address, number: int, width: int, store: Store) -> Run:
+    """Run a store of registers."""
+    site, count = _site(w, width, store=True), max(1, width // 4)
+
+    def run(f: Front, m: Mask) -> None:
+        lanes = f.lanes(m)
+        store(f.batch)(site, f, lanes, address(f, lanes), f.words(number, count, lanes))
+
+    return run
+
+
 # ---- global, generic
 
 
@@ -137,16 +178,10 @@ def _ldg(w: Word) -> Run:
     if w.take(81, 3) not in (0, PT):
         raise w.unknown("a load's predicate")
     number = w.destination(count=max(1, width // 4))
-    site = _site(w, width, store=False)
-
-    def run(f: Front, m: Mask) -> None:
-        lanes = f.lanes(m)
-        where = address(f, lanes)
-        load = f.batch.load_generic if generic else f.batch.load_global
-        values = load(site, f, lanes, where)
-        f.put_words(number, _sign_extended(values, signed) if signed else values, lanes)
-
-    return run
+    return _load(
+        w, address, number, width, signed,
+        lambda batch: batch.load_generic if generic else batch.load_global,
+    )  # fmt: skip
 
 
 @maker("STG", "ST")
@@ -155,7 +190,6 @@ def _stg(w: Word) -> Run:
     if w.instruction.low & 0x1FF == 0x17F:
         return _store_256(w)
     width, _ = _size(w)
-    count = max(1, width // 4)
     if generic and not w.has_uniform:
         address, data_at = _global_address(w, 32, 32), 64
     else:
@@ -163,16 +197,11 @@ def _stg(w: Word) -> Run:
         _ignore_descriptor(w, 64, 76)
     _ignore_hints(w)
     w.ignore(87, 4)
-    number = w.register(data_at, count=count)
-    site = _site(w, width, store=True)
-
-    def run(f: Front, m: Mask) -> None:
-        lanes = f.lanes(m)
-        where = address(f, lanes)
-        store = f.batch.store_generic if generic else f.batch.store_global
-        store(site, f, lanes, where, f.words(number, count, lanes))
-
-    return run
+    number = w.register(data_at, count=max(1, width // 4))
+    return _store(
+        w, address, number, width,
+        lambda batch: batch.store_generic if generic else batch.store_global,
+    )  # fmt: skip
 
 
 def _address_256(w: Word, bits: int, mask: tuple[tuple[int, int], ...]) -> Address:
@@ -210,7 +239,6 @@ def _store_256(w: Word) -> Run:
     w.ignore(81, 3)
     address = _address_256(w, 19, ((59, 5),))
     w.ignore(76)
-    w.ignore(72, 1)
     w.ignore(88, 3)
     _ignore_hints(w)
     w.ignore(87)
@@ -236,30 +264,16 @@ def _lds(w: Word) -> Run:
     address = _shared_address(w, 32)
     w.ignore(76, 2)
     number = w.destination(count=max(1, width // 4))
-    site = _site(w, width, store=False)
-
-    def run(f: Front, m: Mask) -> None:
-        lanes = f.lanes(m)
-        values = f.batch.load_shared(site, f, lanes, address(f, lanes))
-        f.put_words(number, _sign_extended(values, signed) if signed else values, lanes)
-
-    return run
+    return _load(w, address, number, width, signed, lambda batch: batch.load_shared)
 
 
 @maker("STS")
 def _sts(w: Word) -> Run:
     width, _ = _size(w)
-    count = max(1, width // 4)
     address = _shared_address(w, 64)
     w.ignore(76, 2)
-    number = w.register(32, uniform=False, count=count)
-    site = _site(w, width, store=True)
-
-    def run(f: Front, m: Mask) -> None:
-        lanes = f.lanes(m)
-        f.batch.store_shared(site, f, lanes, address(f, lanes), f.words(number, count, lanes))
-
-    return run
+    number = w.register(32, uniform=False, count=max(1, width // 4))
+    return _store(w, address, number, width, lambda batch: batch.store_shared)
 
 
 @maker("LDL")
@@ -268,30 +282,16 @@ def _ldl(w: Word) -> Run:
     address = _shared_address(w, 32)
     _ignore_hints(w)
     number = w.destination(count=max(1, width // 4))
-    site = _site(w, width, store=False)
-
-    def run(f: Front, m: Mask) -> None:
-        lanes = f.lanes(m)
-        values = f.batch.load_local(site, f, lanes, address(f, lanes))
-        f.put_words(number, _sign_extended(values, signed) if signed else values, lanes)
-
-    return run
+    return _load(w, address, number, width, signed, lambda batch: batch.load_local)
 
 
 @maker("STL")
 def _stl(w: Word) -> Run:
     width, _ = _size(w)
-    count = max(1, width // 4)
     address = _shared_address(w, 64)
     _ignore_hints(w)
-    number = w.register(32, uniform=False, count=count)
-    site = _site(w, width, store=True)
-
-    def run(f: Front, m: Mask) -> None:
-        lanes = f.lanes(m)
-        f.batch.store_local(site, f, lanes, address(f, lanes), f.words(number, count, lanes))
-
-    return run
+    number = w.register(32, uniform=False, count=max(1, width // 4))
+    return _store(w, address, number, width, lambda batch: batch.store_local)
 
 
 @maker("LDC")
@@ -357,17 +357,8 @@ def _ldgsts(w: Word) -> Run:
     if code not in widths:
         raise w.unknown("a copy of unknown width")
     width = widths[code]
-    if w.arch.major >= 10:
-        w.ignore(72, 2)
-        w.taken |= 0
-        pair = w.reader64(24)
-        offset = U64(w.signed(32, 12) & (1 << 64) - 1)
-        source: Address = lambda f, lanes: f.chosen(pair(f), lanes) + offset  # noqa: E731
-    else:
-        w.ignore(71, 2)
-        pair = w.reader64(24)
-        offset = U64(w.signed(32, 12) & (1 << 64) - 1)
-        source = lambda f, lanes: f.chosen(pair(f), lanes) + offset  # noqa: E731
+    w.ignore(72 if new else 71, 2)
+    pair, offset = w.reader64(24), U64(w.signed(32, 12) & (1 << 64) - 1)
     shared = w.reader(16)
     shared_offset = w.signed(44, 20)
     w.ignore(64, 8 if new else 6)
@@ -376,18 +367,19 @@ def _ldgsts(w: Word) -> Run:
     if not w.flag(76):
         raise w.unknown("an address with a uniform offset")
     w.ignore(77, 4)
-    w.ignore(81)  # set: through L1; clear: .BYPASS
+    bypass = not w.flag(81)
     zero_fill = w.flag(82)
     w.ignore(83, 4)
     predicate = w.predicate(87, uniform=False)
-    site = _site(w, width, store=True, merge=False)
-    loads = _site(w, width, store=False)
+    site = _site(w, width, store=True, merge=False, bypass=bypass)
+    loads = _site(w, width, store=False, bypass=bypass)
 
     def run(f: Front, m: Mask) -> None:
         lanes = f.lanes(m)
         where = (f.chosen(shared(f), lanes) + U32(shared_offset & 0xFFFFFFFF)).astype(np.int64)
+        source = f.chosen(pair(f), lanes) + offset
         wanted = f.chosen(predicate(f), lanes)
-        f.batch.copy_async((site, loads), f, lanes, where, source(f, lanes), wanted, zero_fill)
+        f.batch.copy_async((site, loads), f, lanes, where, source, wanted, zero_fill)
 
     return run
 
@@ -414,6 +406,9 @@ def _depbar(w: Word) -> Run:
 
 # ---- atomics
 
+#: The opcode of ATOMS.CAS and ATOMS.CAST.
+SHARED_CAS = 0x18D
+_COMPARED_TYPES = {0: "B32", 1: "B32", 2: "B64"}
 _OPERATIONS = ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH")
 _OLD_TYPES = {0: "U32", 1: "S32", 2: "U64", 3: "F32", 4: "F16x2", 5: "S64", 6: "F64"}
 _NEW_TYPES = {0: "U32", 1: "S32", 2: "U64", 3: "S64"}
@@ -503,12 +498,16 @@ def _atomic_descriptor(w: Word) -> None:
     w.ignore(101)
 
 
-def _compare_and_swap(w: Word, generic: bool) -> Run:
+def _compared_type(w: Word) -> str:
+    """What a compare-and-swap compares (bits 73-75)."""
     code = w.take(73, 3)
-    kinds = {0: "B32", 1: "B32", 2: "B64"}
-    if code not in kinds:
+    if code not in _COMPARED_TYPES:
         raise w.unknown("a comparison of this width")
-    kind = kinds[code]
+    return _COMPARED_TYPES[code]
+
+
+def _compare_and_swap(w: Word, generic: bool) -> Run:
+    kind = _compared_type(w)
     tests = w.take(87, 2)  # CAST: a predicate or 1 says that it swapped
     w.ignore(89, 2)
     count = 2 if kind == "B64" else 1
@@ -537,7 +536,7 @@ def _compare_and_swap(w: Word, generic: bool) -> Run:
 @maker("ATOMS")
 def _atoms(w: Word) -> Run:
     number = w.instruction.low & 0x1FF
-    if number == 0x18D:
+    if number == SHARED_CAS:
         return _shared_compare_and_swap(w)
     if w.form.value == 7:
         return _population_increment(w)
@@ -552,7 +551,7 @@ def _atoms(w: Word) -> Run:
     destination = w.destination(count=count)
     w.ignore(76, 2)
     w.ignore(81, 6)
-    site = _site(w, 4 * count, store=True)
+    site = _site(w, 4 * count, store=True, passes=1)
 
     def run(f: Front, m: Mask) -> None:
         lanes = f.lanes(m)
@@ -574,7 +573,7 @@ def _population_increment(w: Word) -> Run:
     w.ignore(81, 6)
     w.ignore(32, 8)
     destination = w.destination()
-    site = _site(w, 4, store=True)
+    site = _site(w, 4, store=True, passes=1)
 
     def run(f: Front, m: Mask) -> None:
         lanes = f.lanes(m)
@@ -594,11 +593,7 @@ def _whether(old: NDArray[np.uint32], expected: NDArray[np.uint32]) -> NDArray[n
 
 
 def _shared_compare_and_swap(w: Word) -> Run:
-    code = w.take(73, 3)
-    kinds = {0: "B32", 1: "B32", 2: "B64"}
-    if code not in kinds:
-        raise w.unknown("a comparison of this width")
-    kind = kinds[code]
+    kind = _compared_type(w)
     count = 2 if kind == "B64" else 1
     tests = w.take(87, 2)
     w.ignore(89, 2)
@@ -610,7 +605,7 @@ def _shared_compare_and_swap(w: Word) -> Run:
     w.ignore(81, 6)
     destination = RZ if w.form.value == 2 else w.destination(count=count)
     w.ignore(16, 8)
-    site = _site(w, 4 * count, store=True)
+    site = _site(w, 4 * count, store=True, passes=2)
 
     def run(f: Front, m: Mask) -> None:
         lanes = f.lanes(m)
@@ -640,8 +635,7 @@ def _qspc(w: Word) -> Run:
 
     def run(f: Front, m: Mask) -> None:
         where = address(f, None).reshape(f.count, 32)
-        shared = where - U64(SHARED_WINDOW) < _WINDOW_BYTES
-        local = where - U64(LOCAL_WINDOW) < _WINDOW_BYTES
+        shared, local = spaces(where)
         answer = (~shared & ~local, local, shared, shared)[space]
         if found is not None:
             found(f, answer, m)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from lowgemm.emulator.access import LOCAL_WINDOW, SHARED_WINDOW, Site, rank_and_offset, spaces
 from lowgemm.emulator.findings import FindingKind, Problem
-from lowgemm.emulator.front import Front, Mask, lane_bits
+from lowgemm.emulator.front import Front, Mask, bits_to_lanes, lane_bits
 from lowgemm.emulator.local_memory import LocalMemory
 from lowgemm.emulator.mbarriers import Mbarriers
 from lowgemm.emulator.shared_memory import SharedMemory
@@ -31,8 +32,6 @@ _TURN = 250
 _PATIENCE = 16
 #: A bulk copy reads global memory in pieces of 16 bytes, of which its size is a multiple.
 _COPY_PIECE = 16
-_LANE = np.arange(_LANES, dtype=np.uint32)
-_BIT = U32(1) << _LANE
 
 
 class Batch:
@@ -180,21 +179,14 @@ class Batch:
 
     def grow_old(self, f: Front) -> None:
         """Let others go first until they have had as many turns."""
-        self._each_add(self.age, f)
+        f.put_rows(self.age, f.rows(self.age) + 1, f.active)
 
     def spends_its_turn(self, f: Front) -> bool:
         """Whether a front has gone on long enough while others could."""
         return f.crowded and self.executed - f.started > _TURN
 
     def _each(self, array: NDArray[Any], f: Front, mask: Mask, value: Any) -> None:
-        f._put(array, np.asarray(value, array.dtype), mask)
-
-    def _each_add(self, array: NDArray[Any], f: Front) -> None:
-        rows = array if f.warps is None else array[f.warps]
-        f._put(array, rows + 1, f.active)
-
-    def _rows(self, array: NDArray[Any], f: Front) -> NDArray[Any]:
-        return array if f.warps is None else array[f.warps]
+        f.put_rows(array, np.asarray(value, array.dtype), mask)
 
     def settle(self) -> bool:
         """Let go who has waited for what has happened; returns whether anyone goes on."""
@@ -230,7 +222,7 @@ class Batch:
         self, f: Front, taken: Mask, targets: NDArray[np.int64], after: int
     ) -> int | None:
         """Send each lane of a mask to a target of its own."""
-        lanes = np.ones((f.count, _LANES), bool) if taken is None else taken
+        lanes = f.members(taken)
         goals = np.unique(targets[lanes])
         everyone = taken is None or np.count_nonzero(taken) == (
             taken.size if f.active is None else np.count_nonzero(f.active)
@@ -247,7 +239,7 @@ class Batch:
         So a thread that holds a lock goes on though others of its warp spin for it: a convergence
         barrier counts as reached by those who have yielded often.
         """
-        yields = self._rows(self.yields, f) + 1
+        yields = f.rows(self.yields) + 1
         self._each(self.yields, f, f.active, np.minimum(yields, _PATIENCE))
         impatient = bool((yields >= _PATIENCE).any()) and self.settle()
         if not f.crowded and not impatient:
@@ -265,13 +257,13 @@ class Batch:
 
     def alive_bits(self, f: Front) -> NDArray[np.uint32]:
         """The lanes of each warp that have not left, as bits."""
-        return lane_bits(self._rows(self.status, f) != EXITED)
+        return lane_bits(f.rows(self.status) != EXITED)
 
     # ---- convergence
 
     def set_convergence(self, f: Front, number: int, mask: Mask) -> None:
         """BSSY: the executing lanes will meet again."""
-        lanes = np.ones((f.count, _LANES), bool) if mask is None else mask
+        lanes = f.members(mask)
         self.set_convergence_lanes(f, number, lanes)
 
     def set_convergence_lanes(self, f: Front, number: int, lanes: NDArray[np.bool_]) -> None:
@@ -283,7 +275,7 @@ class Batch:
 
     def convergence_of(self, f: Front, number: int) -> NDArray[np.bool_]:
         """The members of a convergence barrier."""
-        return self._rows(self.convergence[number], f)
+        return f.rows(self.convergence[number])
 
     def leave_convergence(self, f: Front, number: int, mask: Mask) -> None:
         """BREAK: the lanes of a mask will not come to the meeting."""
@@ -295,8 +287,8 @@ class Batch:
     def converge(self, f: Front, number: int, mask: Mask, after: int) -> int | None:
         """BSYNC: wait for the other members."""
         self._each(self.yields, f, mask, 0)
-        members = self.convergence_of(f, number) & (self._rows(self.status, f) != EXITED)
-        here = np.ones((f.count, _LANES), bool) if mask is None else mask
+        members = self.convergence_of(f, number) & (f.rows(self.status) != EXITED)
+        here = f.members(mask)
         if not (members & ~here).any():
             return after
         self.save(f, after)
@@ -320,9 +312,9 @@ class Batch:
         self, f: Front, mask: Mask, wanted: NDArray[np.uint32], after: int
     ) -> int | None:
         """WARPSYNC: wait for the lanes of a mask in a register."""
-        here = np.ones((f.count, _LANES), bool) if mask is None else mask
-        alive = self._rows(self.status, f) != EXITED
-        needed = ((wanted & _BIT) != 0) & alive
+        here = f.members(mask)
+        alive = f.rows(self.status) != EXITED
+        needed = bits_to_lanes(wanted) & alive
         if not (needed & ~here).any():
             return after
         self.save(f, after)
@@ -372,7 +364,7 @@ class Batch:
         if mask is None:
             return
         here = np.broadcast_to(mask, (f.count, _LANES))
-        missing = self._rows(self.is_thread, f) & ~here
+        missing = f.rows(self.is_thread) & ~here
         at = np.flatnonzero(missing.any(axis=1) & here.any(axis=1))
         if len(at):
             warps = f.warp_indices()[at]
@@ -408,7 +400,7 @@ class Batch:
         self.shared.clocks.barrier(blocks // self.ranks, actors)
 
     def _arrive(self, f: Front, mask: Mask, which: Any, threads: Any) -> None:
-        here = np.ones((f.count, _LANES), bool) if mask is None else mask
+        here = f.members(mask)
         for row in np.flatnonzero(here.any(axis=1)):
             warp = int(f.warp_indices()[row])
             lane = int(np.argmax(here[row]))
@@ -475,15 +467,15 @@ class Batch:
 
     def barrier_result(self, f: Front) -> NDArray[np.uint32]:
         """What the last reducing barrier gave each warp."""
-        return self._rows(self.barrier_results, f)
+        return f.rows(self.barrier_results)
 
     # ---- clusters
 
     def arrive_in_cluster(self, f: Front, mask: Mask) -> None:
         """UCGABAR_ARV: arrive at the barrier of the cluster."""
-        arrivals = self._rows(self.cluster_arrivals, f) + 1
+        arrivals = f.rows(self.cluster_arrivals) + 1
         self._each(self.cluster_arrivals, f, mask, arrivals)
-        here = np.ones((f.count, _LANES), bool) if mask is None else mask
+        here = f.members(mask)
         rows = np.flatnonzero(here.any(axis=1))
         warps = f.warp_indices()[rows]
         domains = self.lane_domain[warps, 0]
@@ -534,28 +526,26 @@ class Batch:
         site = Site(f.pc >> 4, _COPY_PIECE, store=False)
         addresses = U64(source) + np.arange(0, nbytes, _COPY_PIECE, dtype=U64)
         words, problems = self.memory.load(addresses, _COPY_PIECE)
-        lane = np.array([warp * _LANES])
-        for problem in problems:
-            first = Problem(problem.kind, lane * 0, problem.addresses[:1], problem.detail)
-            self.launch.report_problems(self, f, np.array([row * _LANES]), site, [first])
+        self._tell_of_copy(f, row, site, problems)
         data = np.ascontiguousarray(words.T).reshape(-1).view(np.uint8)
         for target in ranks:
             tick, problems = self.shared.store_bulk(domain, issuer, target, offset, data)
-            for problem in problems:
-                first = Problem(problem.kind, lane * 0, problem.addresses[:1], problem.detail)
-                self.launch.report_problems(self, f, np.array([row * _LANES]), site, [first])
+            self._tell_of_copy(f, row, site, problems)
             remote = barrier & 0xFFFFFF | target << 24 if blocks is not None else barrier
             self.mbarriers.complete_bytes(domain, remote, nbytes, tick)
 
+    def _tell_of_copy(self, f: Front, row: int, site: Site, problems: list[Problem]) -> None:
+        """Problems of a bulk copy, each told once, of its warp's first lane."""
+        first = np.zeros(1, np.intp)
+        told = [Problem(each.kind, first, each.addresses[:1], each.detail) for each in problems]
+        self._tell(f, np.array([row * _LANES]), site, told)
+
     def report_trap(self, f: Front, mask: Mask, address: int) -> None:
         """Threads have executed BPT.TRAP."""
-        here = np.ones(f.count * _LANES, bool) if mask is None else f.full(mask)
-        chosen = np.flatnonzero(here)
-        lanes = f.positions(chosen)
+        lanes = f.positions(np.flatnonzero(f.members(mask)))
+        assert lanes is not None
         text = "__trap() was executed; a GPU would end the kernel here"
-        self.launch.report_lanes(
-            self, FindingKind.TRAP, chosen if lanes is None else lanes, text, at=address
-        )
+        self.launch.report_lanes(self, FindingKind.TRAP, lanes, text, at=address)
 
     def _report_early(self, here: NDArray[np.bool_]) -> None:
         """Threads have left without a barrier that all of the block should reach."""
@@ -602,15 +592,15 @@ class Batch:
 
     def _special(self, number: int, f: Front) -> Any:
         if number in (33, 34, 35):
-            return self._rows(self.tid[number - 33], f)
+            return f.rows(self.tid[number - 33])
         if number in (37, 38, 39):
-            return self._rows(self.coordinates[number - 37], f)[:, None]
+            return f.rows(self.coordinates[number - 37])[:, None]
         if number == 0:
             return np.arange(_LANES)[None, :]
         if number == 255:
             return 0
         if number == 32:  # SR_TID: all three in one word
-            x, y, z = (self._rows(each, f) for each in self.tid)
+            x, y, z = (f.rows(each) for each in self.tid)
             return x | y << 16 | z << 26
         if number in (1, 80, 81, 82, 83):
             # Time is the number of instructions executed: it moves on, and is no measurement.
@@ -618,7 +608,7 @@ class Batch:
         if number in range(56, 61):
             return self._lane_masks()[number - 56]
         if number == 136:
-            return self._rows(self.rank_of_warp, f)[:, None]
+            return f.rows(self.rank_of_warp)[:, None]
         if number == 138:  # SR_CgaSize
             return 0
         if number == 47:
@@ -628,9 +618,9 @@ class Batch:
         if number == 50:
             return self.launch.shared_bytes
         if number == 3:  # SR_VIRTID: the warp's number above eight bits
-            return self._rows(self.warp_in_block, f)[:, None] << 8
+            return f.rows(self.warp_in_block)[:, None] << 8
         if number == 67:
-            return self._rows(self.block_of_warp, f)[:, None] % self.launch.multiprocessors
+            return f.rows(self.block_of_warp)[:, None] % self.launch.multiprocessors
         if number == 2:
             return 64 << 8
         return None
@@ -736,34 +726,29 @@ class Batch:
 
     def load_generic(self, site: Site, f: Front, lanes: Any, where: Any) -> NDArray[np.uint32]:
         """LD: each lane's address says which memory."""
-        shared, local = spaces(where)
         values = np.zeros((max(1, site.width // 4), len(where)), U32)
-        for part, load, base in self._parts(shared, local):
-            if not part.any():
-                continue
-            sub = np.flatnonzero(part)
-            chosen = sub if lanes is None else lanes[sub]
-            at = where[sub] - U64(base)
-            values[:, sub] = load[0](site, f, chosen, at if base == 0 else at.astype(np.int64))
+        for sub, chosen, at, (load, _) in self._by_space(lanes, where):
+            values[:, sub] = load(site, f, chosen, at)
         return values
 
     def store_generic(self, site: Site, f: Front, lanes: Any, where: Any, words: Any) -> None:
         """ST."""
-        shared, local = spaces(where)
-        for part, functions, base in self._parts(shared, local):
-            if not part.any():
-                continue
-            sub = np.flatnonzero(part)
-            chosen = sub if lanes is None else lanes[sub]
-            at = where[sub] - U64(base)
-            functions[1](site, f, chosen, at if base == 0 else at.astype(np.int64), words[:, sub])
+        for sub, chosen, at, (_, store) in self._by_space(lanes, where):
+            store(site, f, chosen, at, words[:, sub])
 
-    def _parts(self, shared: Any, local: Any) -> tuple[tuple[Any, Any, int], ...]:
-        return (
-            (~shared & ~local, (self.load_global, self.store_global), 0),
+    def _by_space(self, lanes: Any, where: Any) -> Iterator[tuple[Any, Any, Any, tuple[Any, Any]]]:
+        """For each memory that generic addresses name: which of them, their lanes, the addresses
+        in it, and how to load and store there."""
+        shared, local = spaces(where)
+        for part, functions, base in (
+            (~shared & ~local, (self.load_global, self.store_global), None),
             (shared, (self.load_shared, self.store_shared), SHARED_WINDOW),
             (local, (self.load_local, self.store_local), LOCAL_WINDOW),
-        )
+        ):
+            if part.any():
+                sub = np.flatnonzero(part)
+                at = where[sub] if base is None else (where[sub] - U64(base)).astype(np.int64)
+                yield sub, sub if lanes is None else lanes[sub], at, functions
 
     # ---- asynchronous copies
 

@@ -161,24 +161,25 @@ def _bssy(w: Word) -> Run:
     return lambda f, m: f.batch.set_convergence(f, number, m)
 
 
-@maker("BSYNC")
-def _bsync(w: Word) -> Flow:
+def _convergence_point(w: Word) -> tuple[int, ReadPredicate | None]:
+    """The convergence barrier that BSYNC and BREAK name, and their second predicate."""
     number = w.take(16, 4)
     w.ignore(20, 4)
     w.ignore(72, 2)  # .RELIABLE, .RECONVERGENT: how the hardware schedules
     w.ignore(82, 5)
-    condition = _condition(w)
+    return number, _condition(w)
+
+
+@maker("BSYNC")
+def _bsync(w: Word) -> Flow:
+    number, condition = _convergence_point(w)
     after = w.instruction.address + _INSTRUCTION_BYTES
     return Flow(lambda f, m: f.batch.converge(f, number, _and(f, m, condition), after))
 
 
 @maker("BREAK")
 def _break(w: Word) -> Run:
-    number = w.take(16, 4)
-    w.ignore(20, 4)
-    w.ignore(72, 2)  # .RELIABLE, .RECONVERGENT: how the hardware schedules
-    w.ignore(82, 5)
-    condition = _condition(w)
+    number, condition = _convergence_point(w)
     return lambda f, m: f.batch.leave_convergence(f, number, _and(f, m, condition))
 
 

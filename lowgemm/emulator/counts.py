@@ -129,7 +129,7 @@ class Counts:
         every = range(len(self.kernel.instructions))
         chosen = np.fromiter(every if indices is None else indices, np.intp)
         ffma = [index for index in chosen if self.kernel.instructions[index].name == "FFMA"]
-        ways = (access.ways for index, access in self.worst.items() if index in set(chosen))
+        ways = [self.worst[index].ways for index in chosen if index in self.worst]
         return ExecutedTotals(
             instructions=int(self.warps[chosen].sum()),
             threads=int(self.threads[chosen].sum()),

@@ -13,7 +13,7 @@ from lowgemm.emulator.array import EmulatorArray
 from lowgemm.emulator.counts import Counts
 from lowgemm.emulator.findings import Finding
 from lowgemm.emulator.global_memory import GlobalMemory
-from lowgemm.emulator.launch import DRIVER_CODE, Launch, Limits
+from lowgemm.emulator.launch import DRIVER_CODE, Launch
 from lowgemm.emulator.program import Program, compile_program
 from lowgemm.emulator.strict import Rules
 from lowgemm.errors import (
@@ -109,7 +109,7 @@ class Emulator(Device):
             )
         self._arch = parsed
         self.raises = findings == "raise"
-        self.launch_limits = Limits(instructions)
+        self.instructions = instructions
         self.strict = strict
         self.name = f"emulator of {parsed}"
         self.capability = (parsed.major, parsed.minor)
@@ -259,11 +259,11 @@ class EmulatorModule(Module):
         self._texts = _Texts(self._code.image)
         self._kernels: dict[str, EmulatorKernel] = {}
         self._sections: dict[str, int] = {}
-        by_driver = (slot.target for slot in self.image.addresses if slot.by_driver)
+        self._banks: dict[str, dict[int, bytes]] = {}
+        by_driver = dict.fromkeys(slot.target for slot in self.image.addresses if slot.by_driver)
+        self._driver_places = {name: DRIVER_CODE + 16 * at for at, name in enumerate(by_driver)}
         #: The functions that the driver would bring, by addresses at which no kernel has code.
-        self.driver_functions = {
-            DRIVER_CODE + 16 * index: name for index, name in enumerate(dict.fromkeys(by_driver))
-        }
+        self.driver_functions = {place: name for name, place in self._driver_places.items()}
         self._closed = False
         self._place_variables()
 
@@ -286,8 +286,7 @@ class EmulatorModule(Module):
     def _value(self, slot: AddressSlot, kernel: str | None = None) -> bytes:
         """The address of a variable, or of a function as an offset in a kernel's code."""
         if slot.by_driver:
-            places = {name: place for place, name in self.driver_functions.items()}
-            return places[slot.target].to_bytes(8, "little")
+            return self._driver_places[slot.target].to_bytes(8, "little")
         target, addend = slot.target, slot.addend
         base = self._sections.get(target, 0)
         if target.startswith(".text.") and kernel is not None:
@@ -298,6 +297,11 @@ class EmulatorModule(Module):
 
     def banks(self, kernel: str) -> dict[int, bytes]:
         """The constant banks of a kernel, with addresses filled in."""
+        if kernel not in self._banks:
+            self._banks[kernel] = self._filled_banks(kernel)
+        return self._banks[kernel]
+
+    def _filled_banks(self, kernel: str) -> dict[int, bytes]:
         found = dict(self.image.banks[kernel])
         for slot in self.image.addresses:
             number, _, owner = slot.where.removeprefix(".nv.constant").partition(".")
@@ -434,7 +438,7 @@ class EmulatorPreparedLaunch(PreparedLaunch):
             (module.image.parameter_offset[kernel.name], bytes(self._packed.buffer)),
             kernel.counts,
             multiprocessors=device.multiprocessors,
-            limits=device.launch_limits,
+            instructions=device.instructions,
             rules=kernel.rules,
             driver_functions=module.driver_functions,
         )

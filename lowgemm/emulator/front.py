@@ -24,6 +24,7 @@ __all__ = ["Front", "Mask"]
 Mask = NDArray[np.bool_] | None
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_EVERY_LANE = np.ones(WARP_LANES, np.bool_)
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)
 _BIT_OF_LANE = np.uint32(1) << _LANES
 
@@ -49,39 +50,33 @@ class Front:
 
     # ---- reading
 
-    def _of_front(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def rows(self, array: NDArray[Any]) -> NDArray[Any]:
         """The rows of the front's warps: a view where it is the whole batch."""
-        return rows if self.warps is None else rows[self.warps]
+        return array if self.warps is None else array[self.warps]
 
     def register(self, number: int) -> Bits32:
         """A register of every lane, as (warps, 32)."""
-        return self._of_front(self.batch.registers[number])
+        return self.rows(self.batch.registers[number])
 
     def register64(self, number: int) -> Bits64:
         """A pair of registers."""
-        high = self.register(number + 1).astype(np.uint64)
-        high <<= _HALF
-        high |= self.register(number)
-        return high
+        return _joined(self.register(number), self.register(number + 1))
 
     def uniform_register(self, number: int) -> Bits32:
         """A uniform register of every warp, as (warps, 1)."""
-        return self._of_front(self.batch.uniform_registers[number])
+        return self.rows(self.batch.uniform_registers[number])
 
     def uniform_register64(self, number: int) -> Bits64:
         """A pair of uniform registers."""
-        high = self.uniform_register(number + 1).astype(np.uint64)
-        high <<= _HALF
-        high |= self.uniform_register(number)
-        return high
+        return _joined(self.uniform_register(number), self.uniform_register(number + 1))
 
     def predicate(self, number: int) -> Predicates:
         """A predicate of every lane."""
-        return self._of_front(self.batch.predicates[number])
+        return self.rows(self.batch.predicates[number])
 
     def uniform_predicate(self, number: int) -> Predicates:
         """A uniform predicate of every warp."""
-        return self._of_front(self.batch.uniform_predicates[number])
+        return self.rows(self.batch.uniform_predicates[number])
 
     def constant32(self, bank: int, offset: int) -> Bits32:
         """A word of a constant bank."""
@@ -93,7 +88,8 @@ class Front:
 
     # ---- writing
 
-    def _put(self, row: NDArray[Any], value: NDArray[Any], mask: Mask) -> None:
+    def put_rows(self, row: NDArray[Any], value: NDArray[Any], mask: Mask) -> None:
+        """Write an array of the batch's warps in the lanes of a mask."""
         if self.warps is None:
             if mask is None:
                 row[...] = value
@@ -106,38 +102,44 @@ class Front:
             np.copyto(kept, value, where=mask)
             row[self.warps] = kept
 
+    def _put_pair(
+        self, registers: Bits32, number: int, value: NDArray[np.uint64], mask: Mask
+    ) -> None:
+        self.put_rows(registers[number], (value & _LOW).astype(np.uint32), mask)
+        self.put_rows(registers[number + 1], (value >> _HALF).astype(np.uint32), mask)
+
     def put(self, number: int, value: NDArray[np.uint32], mask: Mask) -> None:
         """Write a register in the lanes of a mask."""
         if number != RZ:
-            self._put(self.batch.registers[number], value, mask)
+            self.put_rows(self.batch.registers[number], value, mask)
 
     def put64(self, number: int, value: NDArray[np.uint64], mask: Mask) -> None:
         """Write a pair of registers."""
         if number != RZ:
-            self._put(self.batch.registers[number], (value & _LOW).astype(np.uint32), mask)
-            self._put(self.batch.registers[number + 1], (value >> _HALF).astype(np.uint32), mask)
+            self.put_rows(self.batch.registers[number], (value & _LOW).astype(np.uint32), mask)
+            self.put_rows(
+                self.batch.registers[number + 1], (value >> _HALF).astype(np.uint32), mask
+            )
 
     def put_uniform(self, number: int, value: NDArray[np.uint32], mask: Mask) -> None:
         """Write a uniform register in the warps of a mask of shape (warps, 1)."""
         if number != RZ:
-            self._put(self.batch.uniform_registers[number], value, mask)
+            self.put_rows(self.batch.uniform_registers[number], value, mask)
 
     def put_uniform64(self, number: int, value: NDArray[np.uint64], mask: Mask) -> None:
         """Write a pair of uniform registers."""
         if number != RZ:
-            rows = self.batch.uniform_registers
-            self._put(rows[number], (value & _LOW).astype(np.uint32), mask)
-            self._put(rows[number + 1], (value >> _HALF).astype(np.uint32), mask)
+            self._put_pair(self.batch.uniform_registers, number, value, mask)
 
     def put_predicate(self, number: int, value: Predicates, mask: Mask) -> None:
         """Write a predicate; PT takes nothing."""
         if number != PT:
-            self._put(self.batch.predicates[number], value, mask)
+            self.put_rows(self.batch.predicates[number], value, mask)
 
     def put_uniform_predicate(self, number: int, value: Predicates, mask: Mask) -> None:
         """Write a uniform predicate."""
         if number != PT:
-            self._put(self.batch.uniform_predicates[number], value, mask)
+            self.put_rows(self.batch.uniform_predicates[number], value, mask)
 
     # ---- lanes
 
@@ -154,6 +156,10 @@ class Front:
     def full(self, value: NDArray[Any]) -> NDArray[Any]:
         """A value of shape (1 or warps, 1 or 32) as one of each lane."""
         return np.broadcast_to(value, (self.count, WARP_LANES))
+
+    def members(self, mask: Mask) -> NDArray[np.bool_]:
+        """A mask as an array: (warps, 32) bools."""
+        return self.full(_EVERY_LANE if mask is None else mask)
 
     def first_lane(self, mask: Mask) -> NDArray[np.intp]:
         """The lowest lane of a mask, by warp."""
@@ -207,6 +213,13 @@ class Front:
             return np.zeros((count, size), np.uint32)
         rows = self.batch.registers[number : number + count].reshape(count, -1)
         return rows if where is None else rows[:, where]
+
+
+def _joined(low: Bits32, high: Bits32) -> Bits64:
+    both: Bits64 = high.astype(np.uint64)
+    both <<= _HALF
+    both |= low
+    return both
 
 
 def lane_bits(mask: NDArray[np.bool_]) -> Bits32:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lowgemm.emulator.arithmetic.formats import BFLOAT16
+from lowgemm.emulator.arithmetic.half import round_nearest, widen
 from lowgemm.emulator.findings import FindingKind, Problem
 from lowgemm.errors import ArgumentValueError, EmulationError
 
@@ -190,33 +192,18 @@ class _Step:
         return result
 
     def _brain_halves(self, old: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
-        # A bfloat16 is the upper half of a float32. The sum of two in float64 is exact or far from
-        # a tie of bfloat16, but rounding it to float32 first could make one: round to odd there.
+        # The sum of two in float64 is exact or far from a tie of bfloat16.
         wide = [
-            (np.ascontiguousarray(pair).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+            widen(np.ascontiguousarray(pair).view(np.uint16), bf16=True).astype(np.float64)
             for pair in (old, value)
         ]
-        exact = self._plain(wide[0].astype(np.float64), wide[1].astype(np.float64))
-        result: NDArray[Any] = _to_bfloat16(exact).view(np.uint32)
+        result: NDArray[Any] = round_nearest(self._plain(*wide), BFLOAT16).view(np.uint32)
         return result
 
 
 def _flushed(values: NDArray[Any]) -> NDArray[Any]:
     tiny = np.abs(values) < np.finfo(np.float32).tiny
     return np.where(tiny, np.copysign(np.float32(0), values), values)
-
-
-def _to_bfloat16(values: NDArray[np.float64]) -> NDArray[np.uint16]:
-    """Round to the nearest bfloat16, ties to even; a NaN becomes 0x7fff, as on the GPU."""
-    near = values.astype(np.float32)
-    bits = near.view(np.uint32).astype(np.int64)
-    # Round to odd: a result that was rounded away from zero takes one step back, then every
-    # inexact result gets its last bit set.
-    back = near.astype(np.float64)
-    bits -= (np.abs(back) > np.abs(values)) & np.isfinite(values)
-    bits |= (back != values) & np.isfinite(values)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lowgemm.emulator.front import Front, Mask
 from lowgemm.emulator.operation import Run, maker
-from lowgemm.emulator.word import PT, Read, Read64, Word, constant64
+from lowgemm.emulator.word import PT, Read, Read64, ReadPredicate, Word, constant64
 from lowgemm.isa import Form
 
 __all__: list[str] = []
@@ -222,6 +222,17 @@ def _uiadd3_64(w: Word, carries: bool) -> Run:
     return _plain_sum(put, [a, b, c], negative)
 
 
+def _put_total(
+    f: Front, m: Mask, total: Any, put: Put, carry: ReadPredicate | None, over: Any
+) -> None:
+    """Write a sum of 32 bits, and whether it is longer; the carry comes on top."""
+    if carry is not None:
+        total = total + carry(f)
+    put(f, (total & _LOW).astype(U32), m)
+    if over is not None:
+        over(f, total >> _HALF != 0, m)
+
+
 @maker("IADD", "VIADD", "UVIADD")
 def _iadd(w: Word) -> Run:
     simple = w.instruction.name != "IADD"
@@ -251,11 +262,7 @@ def _iadd(w: Word) -> Run:
 
     def run(f: Front, m: Mask) -> None:
         total: Any = addends[0](f) + addends[1](f)
-        if carry is not None:
-            total = total + carry(f)
-        put(f, (total & _LOW).astype(U32), m)
-        if over is not None:
-            over(f, total >> _HALF != 0, m)
+        _put_total(f, m, total, put, carry, over)
 
     return run
 
@@ -343,11 +350,7 @@ def _lea(w: Word) -> Run:
         if minus:
             index = (index ^ _LOW) if carries else (index ^ _LOW) + U64(1)
         total: Any = index + addend(f)
-        if carry is not None:
-            total = total + carry(f)
-        put(f, (total & _LOW).astype(U32), m)
-        if over is not None:
-            over(f, total >> _HALF != 0, m)
+        _put_total(f, m, total, put, carry, over)
 
     return run
 

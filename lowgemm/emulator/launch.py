@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from lowgemm.emulator.word import ReadPredicate
     from lowgemm.runtime.launch import LaunchShape
 
-__all__ = ["Launch", "Limits"]
+__all__ = ["DRIVER_CODE", "Launch"]
 
 _LANES = 32
 #: Lanes of a batch: enough that numpy's cost per call is small, few enough for the CPU's caches.
@@ -48,22 +46,12 @@ _SLICE = 50_000
 #: Where functions that the driver brings are said to lie: behind all code.
 DRIVER_CODE = 0x7000_0000
 _RESERVED_BYTES = 1024
-#: The operations (bits 0-8) of ATOMS, of which the second is its compare-and-swap.
-_SHARED_COMPARE_AND_SWAP = 0x18D
-_SHARED_ATOMICS = (0x18C, _SHARED_COMPARE_AND_SWAP)
 #: Where bank 0 tells of clusters, by major version; from sm_100 on at SR_CgaSize times -0xa0 more,
 #: which is 0 here.
 _CLUSTER_PLACES = {
     9: (0x140, 0x144, 0x150, 0x15C, 0x188),
     10: (0x36C, 0x2A0, 0x2B0, 0x2C0, 0x2CC),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What may be asked of one launch: instructions that all batches together may execute."""
-
-    instructions: int = 200_000_000
 
 
 class Launch:
@@ -79,9 +67,9 @@ class Launch:
         counts: Counts,
         *,
         multiprocessors: int,
-        limits: Limits,
+        instructions: int,
         rules: Rules | None = None,
-        driver_functions: Mapping[int, str] = MappingProxyType({}),
+        driver_functions: Mapping[int, str],
     ) -> None:
         signature = program.kernel.signature
         self.driver_functions = driver_functions
@@ -90,7 +78,7 @@ class Launch:
         self.shape = shape
         self.counts = counts
         self.multiprocessors = multiprocessors
-        self.limits = limits
+        self.instructions = instructions
         self.registers = signature.registers
         major = program.kernel.arch.major
         self.shared_base = _RESERVED_BYTES if major >= 9 else 0
@@ -168,9 +156,9 @@ class Launch:
                     if batch.run(_SLICE):
                         live.remove(batch)
                     executed += batch.executed - before
-                if executed > self.limits.instructions:
+                if executed > self.instructions:
                     raise EmulationError(
-                        f"kernel {self.name} executed more than {self.limits.instructions} "
+                        f"kernel {self.name} executed more than {self.instructions} "
                         "instructions of batches",
                         "it may not end; if it does, raise the limit: Emulator(instructions=...)",
                         kernel=self.name,
@@ -286,15 +274,14 @@ class Launch:
 
     def note_divergence(self, f: Front, taken: Any) -> None:
         """A branch that parts of warps take."""
-        active = np.ones((f.count, _LANES), bool) if f.active is None else f.active
+        active = f.members(f.active)
         some, others = taken.any(axis=1), (active & ~taken).any(axis=1)
         self.counts.divergent[f.pc >> 4] += int(np.count_nonzero(some & others))
 
     def _by_warp(self, f: Front, lanes: Any, values: Any, fill: Any) -> tuple[Any, Any]:
         """Values of lanes as (warps, 32), and which lanes they are."""
         if lanes is None:
-            full = np.ones((f.count, _LANES), bool)
-            return values.reshape(f.count, _LANES), full
+            return values.reshape(f.count, _LANES), f.members(None)
         where = np.full(f.count * _LANES, fill, values.dtype)
         where[lanes] = values
         active = np.zeros(f.count * _LANES, bool)
@@ -315,10 +302,9 @@ class Launch:
             sectors = global_sectors(addresses, active, site.width, cache=site.cache)
         else:
             offsets, _ = self._by_warp(f, lanes, place, 0)
-            bypass = self._bypasses(index)
-            moving = copied_lanes(offsets, active, bypass=bypass)
+            moving = copied_lanes(offsets, active, bypass=site.bypass)
             sectors = copy_sectors(
-                addresses, offsets, active, site.width, bypass=bypass, cache=site.cache
+                addresses, offsets, active, site.width, bypass=site.bypass, cache=site.cache
             )
         ideal = np.minimum(sectors, ideal_global_sectors(moving, site.width))
         counts.global_requests[index] += int(np.count_nonzero(per_warp))
@@ -337,41 +323,31 @@ class Launch:
         if ((offsets < 0) | (offsets % site.width != 0)).any():
             return  # a fault: it is reported, and goes nowhere
         counts, index = self.counts, site.index
-        settings: dict[str, Any] = {
-            "store": site.store, "merge": site.merge, "cache": site.cache,
-        }  # fmt: skip
         per_warp = np.count_nonzero(active, axis=1)
-        moving, times = per_warp, 1
-        operation = self.program.kernel.instructions[index].low & 0x1FF
+        moving = per_warp
         if source is not None:
             addresses, _ = self._by_warp(f, lanes, source, 0)
-            bypass = self._bypasses(index)
-            moving = copied_lanes(offsets, active, bypass=bypass)
+            moving = copied_lanes(offsets, active, bypass=site.bypass)
             passes = copy_wavefronts(
-                addresses, offsets, active, site.width, bypass=bypass, cache=site.cache
+                addresses, offsets, active, site.width, bypass=site.bypass, cache=site.cache
             )
-        elif operation in _SHARED_ATOMICS:
-            compare = operation == _SHARED_COMPARE_AND_SWAP
-            times = 2 if compare else 1
+        elif site.passes:
             passes = atomic_wavefronts(
-                offsets, active, site.width, compare=compare, cache=site.cache
+                offsets, active, site.width, compare=site.passes == 2, cache=site.cache
             )
         else:
-            passes = shared_wavefronts(offsets, active, site.width, **settings)
+            passes = shared_wavefronts(
+                offsets, active, site.width, store=site.store, merge=site.merge, cache=site.cache
+            )
+        times = max(1, site.passes)
         ideal = np.minimum(passes, times * ideal_shared_wavefronts(moving, site.width))
         counts.shared_wavefronts[index] += int(passes.sum())
         counts.ideal_shared_wavefronts[index] += int(ideal.sum())
         counts.shared_bytes[index] += int(per_warp.sum()) * site.width
         if (passes > ideal).any():
-            self._keep_worst(site, offsets, active, passes, settings)
+            self._keep_worst(site, offsets, active, passes)
 
-    def _bypasses(self, index: int) -> bool:
-        """Whether an asynchronous copy goes around L1: .BYPASS, where bit 81 is clear."""
-        return not self.program.kernel.instructions[index].high >> 17 & 1
-
-    def _keep_worst(
-        self, site: Site, offsets: Any, active: Any, passes: Any, settings: dict[str, Any]
-    ) -> None:
+    def _keep_worst(self, site: Site, offsets: Any, active: Any, passes: Any) -> None:
         worst = int(np.argmax(passes))
         known = self.counts.worst.get(site.index)
         if known is not None and known.wavefronts >= passes[worst]:

@@ -106,7 +106,7 @@ class Mbarriers:
     ) -> NDArray[np.bool_]:
         """Whether the phase of a parity has ended, for each lane; who sees it is behind it."""
         batch = self._batch
-        active = np.ones((f.count, 32), bool) if mask is None else f.full(mask)
+        active = f.members(mask)
         answer = np.zeros((f.count, 32), bool)
         warps = f.warp_indices()
         for row in np.flatnonzero(active.any(axis=1)):

@@ -33,8 +33,6 @@ _NEVER = 15
 _KEPT = 1 << 15
 #: Operations of the uniform pipe that work on a warp's lanes and are guarded by their predicates.
 _OF_LANES = frozenset(("R2UR", "S2UR", "CS2UR", "VOTEU", "REDUX", "CREDUX", "ELECT"))
-#: The opcode of ATOMS.CAS and ATOMS.CAST.
-_SHARED_CAS = 0x18D
 #: Sub-word accesses to shared memory: widths below 32 bits.
 _NARROW = frozenset((8, 16))
 
@@ -100,7 +98,7 @@ def _compared_loads(operations: Sequence[Operation]) -> frozenset[int]:
     """The loads before a compare-and-swap in shared memory that wrote what it compares."""
     found = set()
     for index, operation in enumerate(operations):
-        if operation.instruction.low & 0x1FF != _SHARED_CAS:
+        if operation.instruction.low & 0x1FF != access.SHARED_CAS:
             continue
         compared = operation.instruction.low >> 32 & 0xFF
         for before in range(index - 1, -1, -1):

@@ -363,12 +363,12 @@ class _Paths:
 
     def take(self, f: Front) -> _Path:
         """The path that a front goes on with: its lanes leave those that they were on."""
-        rows = self.of_lane if f.warps is None else self.of_lane[f.warps]
+        rows = f.rows(self.of_lane)
         numbers = np.unique(rows if f.active is None else rows[f.active])
         before = [self.known[int(number)] for number in numbers]
         path = before[0].copy() if len(before) == 1 else _joined(before, f.batch)
         self.count += 1
-        f._put(self.of_lane, np.asarray(self.count), f.active)
+        f.put_rows(self.of_lane, np.asarray(self.count), f.active)
         self.known[self.count] = path
         if len(self.known) > _MANY_PATHS:
             left = {int(number) for number in np.unique(self.of_lane)}
@@ -440,7 +440,7 @@ class Strict:
             wrong = self._check((rule.guard,), f, f.active, rule)
             holds = guard(f)
             for lanes, _ in wrong.values():
-                here = lanes if f.warps is None else lanes[f.warps]
+                here = f.rows(lanes)
                 holds = holds ^ (here if holds.shape[1] > 1 else here.any(axis=1, keepdims=True))
             return holds
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lowgemm.emulator.front import Front, Mask, bits_to_lanes
+from lowgemm.emulator.front import Front, Mask
 from lowgemm.emulator.integer import put32, put64, put_predicate
 from lowgemm.emulator.operation import Run, maker
 from lowgemm.emulator.word import PT, Word
@@ -17,13 +17,6 @@ U32 = np.uint32
 U64 = np.uint64
 _LANES = np.arange(32)
 _ALL = U32(0xFFFFFFFF)
-
-
-def _executing(f: Front, m: Mask) -> Any:
-    """The lanes that execute, as (warps, 32) bools."""
-    if m is None:
-        return np.ones((f.count, 32), bool)
-    return np.broadcast_to(m, (f.count, 32))
 
 
 @maker("VOTE", "VOTEU")
@@ -38,7 +31,7 @@ def _vote(w: Word) -> Run:
     predicate = w.predicate(87, uniform=False)
 
     def run(f: Front, m: Mask) -> None:
-        lanes = _executing(f, m)
+        lanes = f.members(m)
         yes = lanes & predicate(f)
         bits = f.mask_bits(yes)
         everyone = f.mask_bits(lanes)
@@ -112,7 +105,7 @@ def _match(w: Word) -> Run:
     a: Any = w.reader64(24) if wide else w.reader(24)
 
     def run(f: Front, m: Mask) -> None:
-        lanes, values = _executing(f, m), f.full(a(f))
+        lanes, values = f.members(m), f.full(a(f))
         same = (values[:, :, None] == values[:, None, :]) & lanes[:, None, :]
         bits = (same * (U32(1) << _LANES.astype(U32))).sum(axis=2, dtype=U32)
         if is_any:
@@ -136,7 +129,7 @@ def _redux(w: Word) -> Run:
         raise w.unknown("a reduction of floats")
 
     def run(f: Front, m: Mask) -> None:
-        lanes, values = _executing(f, m), f.full(a(f))
+        lanes, values = f.members(m), f.full(a(f))
         f.put_uniform(number, _reduced(kind, signed, values, lanes), None)
 
     return run
@@ -221,8 +214,3 @@ def _lepc(w: Word) -> Run:
     put = put64(w)
     here = np.full((1, 1), w.instruction.address + 16 + distance, U64)
     return lambda f, m: put(f, here, m)
-
-
-def lanes_of(words: Any) -> Any:
-    """Masks in registers as lanes."""
-    return bits_to_lanes(words)

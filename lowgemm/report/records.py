@@ -78,6 +78,11 @@ class LadderRow:
     executed_global_sectors_ideal: int | None = None
     executed_conflict_ways: int | None = None
 
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the emulator ran it."""
+        return self.executed_instructions is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
@@ -115,7 +120,7 @@ class LadderReport:
     @property
     def is_emulated(self) -> bool:
         """Whether the emulator ran some of the rungs."""
-        return any(row.executed_instructions is not None for row in self.rows)
+        return any(row.is_emulated for row in self.rows)
 
     def rows_as_json(self) -> list[dict[str, Any]]:
         """The rows as plain data, a dict each."""

@@ -8,10 +8,12 @@ from lowgemm.errors import ArgumentValueError
 from lowgemm.hardware import Architecture
 from lowgemm.runtime import Device
 
-__all__ = ["DEFAULT_EMULATED", "open_device"]
+__all__ = ["DEFAULT_EMULATED", "NO_CLOCK", "open_device"]
 
 #: The architecture that is emulated unless another is named.
 DEFAULT_EMULATED = "sm_90"
+#: Why what the emulator ran was not measured.
+NO_CLOCK = "the emulator counts and has no clock: --device gpu on a machine with a GPU"
 
 
 def open_device(kind: str | None = None, arch: Architecture | str = DEFAULT_EMULATED) -> Device:

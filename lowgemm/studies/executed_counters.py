@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 from lowgemm.binary import read_cubin, spellings
 from lowgemm.errors import KernelNotFoundError, MeasurementError, SourceNotFoundError
 from lowgemm.studies.counters import timings_directory
-from lowgemm.studies.files import read_json
+from lowgemm.studies.files import read_json, write_json
 
 __all__ = [
     "INSTANCED_METRICS",
@@ -427,15 +426,7 @@ def write_executed_counters(counters: ExecutedCounters, path: Path) -> None:
     """
     data = asdict(counters)
     rungs = data.pop("rungs")
-    text = json.dumps({"schema": SCHEMA, "provenance": data, "rungs": rungs}, indent=1)
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise MeasurementError(
-            f"{path} cannot be written: {error.strerror}", "name a file that can be written"
-        ) from error
+    write_json({"schema": SCHEMA, "provenance": data, "rungs": rungs}, path, list_a_line=True)
 
 
 def read_executed_counters(path: Path) -> ExecutedCounters:

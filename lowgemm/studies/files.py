@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,17 @@ from lowgemm.errors import MeasurementError
 __all__ = ["read_json", "write_json"]
 
 
-def write_json(data: Mapping[str, Any], path: Path) -> None:
+def write_json(data: Mapping[str, Any], path: Path, *, list_a_line: bool = False) -> None:
     """Write plain data, making its folder where there is none.
+
+    Parameters
+    ----------
+    data
+        The data.
+    path
+        The file.
+    list_a_line
+        Whether each list of numbers or texts takes one line, instead of one for each element.
 
     Raises
     ------
@@ -21,6 +31,8 @@ def write_json(data: Mapping[str, Any], path: Path) -> None:
         The file cannot be written.
     """
     text = json.dumps(data, indent=1, allow_nan=False)
+    if list_a_line:
+        text = re.sub(r"\[[^\[\]{}]*\]", lambda match: " ".join(match[0].split()), text)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")

@@ -36,7 +36,7 @@ def ladder_view(report: LadderReport, width: int = WHOLE) -> RenderableType:
 
 def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: int) -> Table:
     measured = any(row.correct is not None for row in rows)
-    emulated = any(row.executed_instructions is not None for row in rows)
+    emulated = any(row.is_emulated for row in rows)
     provenance = report.provenance if measured and not emulated else None
     all_rows = [*rows, _peer_row(rows[0], provenance)] if provenance else list(rows)
     rates = [row.tflops or 0.0 for row in all_rows if row is not None]
@@ -56,7 +56,7 @@ def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: in
 
 def _title(arch: str, rows: Sequence[LadderRow], provenance: Provenance | None) -> str:
     problem = next((row.problem for row in rows if row.problem), "")
-    if any(row.executed_instructions is not None for row in rows):
+    if any(row.is_emulated for row in rows):
         return f"FP32 GEMM ladder on the emulator ({arch}), {problem}"
     if provenance is None:
         return f"FP32 GEMM ladder, compiled for {arch}"
@@ -135,7 +135,7 @@ def _dynamic_columns(
     rows: Sequence[LadderRow], rates: Sequence[float], measured: bool
 ) -> tuple[Column[LadderRow], ...]:
     """What a run gave: times, or of the emulator counts."""
-    if any(row.executed_instructions is not None for row in rows):
+    if any(row.is_emulated for row in rows):
         return _EXECUTED
     return _measured_columns(rates) if measured else _UNMEASURED
 

@@ -42,7 +42,7 @@ def _operand(bits: Bits16, form: Format, ftz: bool) -> Float64s:
 
 def _finish(total: Float64s, form: Format, ftz: bool, saturate: bool, relu: bool) -> Bits16:
     """Round once, then flush and clamp."""
-    bits = _round_nearest(total, form)
+    bits = round_nearest(total, form)
     if ftz:
         bits = np.where(is_tiny(total, form), bits & form.dtype(form.sign), bits)
     if relu:
@@ -54,7 +54,7 @@ def _finish(total: Float64s, form: Format, ftz: bool, saturate: bool, relu: bool
     return bits
 
 
-def _round_nearest(total: Float64s, form: Format) -> Bits16:
+def round_nearest(total: Float64s, form: Format) -> Bits16:
     """Float64 values, exact or rounded to odd, to the format; NaN canonical."""
     single = total.astype(np.float32)
     back = single.astype(np.float64)

@@ -15,6 +15,7 @@ from lowgemm.errors import EmulationError, UnmeasurableError
 from lowgemm.gemm import kernel_directory
 from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.measure import TimerSettings
+from lowgemm.studies.devices import NO_CLOCK
 from lowgemm.studies.inspection import inspect_build
 from lowgemm.studies.lab.bench import Bench
 from lowgemm.studies.lab.experiment import (
@@ -125,7 +126,7 @@ def emulate_experiment(
         progress(f"emulating {experiment.name}", 1, 3)
         with Emulator(arch, findings="collect") as device:
             emulations = _emulate(experiment, device, SmallSetup(device, compiled.variants, scale))
-        unmeasured = "the emulator counts and has no clock: --device gpu on a machine with a GPU"
+        unmeasured = NO_CLOCK
     progress(f"done with {experiment.name}", 3, 3)
     return compiled.result(record, emulations=emulations, unmeasured=unmeasured)
 
