@@ -82,7 +82,8 @@ def test_out_of_bounds_names_the_allocation() -> None:
     assert (
         problems[0].detail == "8 of 16 bytes reach over the end of an allocation of 4096 bytes (A)"
     )
-    assert GlobalMemory().load(u64(0), 4)[1][0].detail == "nothing is allocated"
+    assert GlobalMemory().load(u64(1 << 40), 4)[1][0].detail == "nothing is allocated"
+    assert memory.load(u64(16), 4)[1][0].detail == "a null pointer, or an offset from one"
 
 
 def test_misaligned_and_read_only_and_freed_are_told_apart() -> None:

@@ -175,6 +175,7 @@ def _executions(
     launch: str | None,
     size: str | None,
 ) -> list[Execution]:
+    from lowgemm.compiler.compile import read_source
     from lowgemm.gemm import RUNG_NAMES, GemmProblem, rung
     from lowgemm.runtime.workload import Workload
     from lowgemm.studies.execution import execute_build, execute_rung
@@ -186,10 +187,14 @@ def _executions(
             raise typer.BadParameter("a rung's launch follows from --size: leave out --launch")
         problem = GemmProblem.parse(size) if size else EMULATED_PROBLEM
         return [execute_rung(rung(target, arch), arch, problem)]
-    if is_cubin(target) or not launch or size:
-        raise typer.BadParameter(
-            f"{target}: --executed takes rungs (with --size) and .cu files (with --launch)"
-        )
+    if is_cubin(target):
+        raise typer.BadParameter(f"{target}: --executed takes rungs and .cu files, no cubins")
+    # What does not exist is told as elsewhere, before an option is missed for it.
+    read_source(target)
+    if not launch:
+        raise typer.BadParameter(f"{target}: --executed needs --launch for a .cu file")
+    if size:
+        raise typer.BadParameter(f"{target}: --size is for rungs: say sizes in --launch")
     workload = Workload.parse(launch)
     (build,) = resolve_builds(target, [arch], **arguments)
     kernels = chosen(list(build.kernels), only, lambda k: k.display_name, lambda k: k.name)

@@ -34,7 +34,7 @@ from lowgemm.toolchain import (
     nvrtc_version,
 )
 
-__all__ = ["compile_file", "compile_many", "compile_source", "find_own_headers"]
+__all__ = ["compile_file", "compile_many", "compile_source", "find_own_headers", "read_source"]
 
 Define = str | int | float | bool | None
 CacheChoice = Cache | DefaultCache | None
@@ -113,7 +113,7 @@ def compile_file(
     ToolNotFoundError
         NVRTC is not installed.
     """
-    source, absolute = _read_source(path)
+    source, absolute = read_source(path)
     job = _job(source, absolute, defines, include_dirs, options, name_expressions, line_info)
     return _build(job, Architecture.parse(arch), Path(absolute), _chosen(cache))
 
@@ -169,7 +169,7 @@ def compile_many(
     dict
         A build per architecture, in the order asked for.
     """
-    source, absolute = _read_source(path)
+    source, absolute = read_source(path)
     job = _job(source, absolute, defines, include_dirs, options, name_expressions, line_info)
     wanted = list(dict.fromkeys(Architecture.parse(arch) for arch in archs))
     for arch in wanted:
@@ -207,7 +207,7 @@ def find_own_headers(
     SourceNotFoundError
         The file cannot be read.
     """
-    source, name = _read_source(path)
+    source, name = read_source(path)
     job = _job(source, name, defines, include_dirs, options, (), line_info=True)
     folder = Path(name).parent
     headers = (Path(header) for header, _ in job.headers.files)
@@ -265,7 +265,16 @@ def _checked_path(what: str, path: object) -> str:
     return _checked_text(what, os.fspath(path))
 
 
-def _read_source(path: str | Path) -> tuple[bytes, str]:
+def read_source(path: str | Path) -> tuple[bytes, str]:
+    """A source file's content and its absolute path.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        The path is none.
+    SourceNotFoundError
+        It cannot be read.
+    """
     absolute = str(Path(_checked_path("the path", path)).absolute())
     try:
         source = Path(absolute).read_bytes()

@@ -20,6 +20,8 @@ _FIRST_ADDRESS = 0x7F0000000000
 #: cudaMalloc aligns to at least 256 bytes (CUDA C++ Programming Guide); the driver to 512.
 _ALIGNMENT = 512
 _GUARD = 512
+#: Addresses below are taken for offsets from a null pointer.
+_NULL_PAGES = 1 << 20
 _WIDEST = 32
 
 #: The element type of each kind of atomic. F32 keeps subnormals, as shared memory does; F32.FTZ
@@ -687,6 +689,8 @@ class GlobalMemory:
 
     def _neighbour(self, address: int, slot: int, width: int) -> str:
         """Where the nearest allocation is, in words."""
+        if address < _NULL_PAGES:
+            return "a null pointer, or an offset from one"
         nearest: list[tuple[int, str]] = []
         if slot >= 0:
             before = self._allocations[slot]

@@ -8,6 +8,7 @@ PTX operation which the compiler makes it from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from lowgemm.emulator.front import Front, Mask
 from lowgemm.emulator.operation import Run, maker
-from lowgemm.emulator.word import PT, Read, Read64, ReadPredicate, Word, constant64
+from lowgemm.emulator.word import PT, RZ, Read, Read64, ReadPredicate, Word, constant64
 from lowgemm.isa import Form
 
 __all__: list[str] = []
@@ -89,6 +90,42 @@ def extended(value: NDArray[np.uint32], signed: bool) -> NDArray[np.uint64]:
     if signed:
         return value.view(np.int32).astype(np.int64).view(np.uint64)
     return value.astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a word holds for the V operations: one number, two of 16 bits or four of 8."""
+
+    bits: int
+    signed: bool = False
+    clamps: bool = False
+
+    @classmethod
+    def of(cls, w: Word) -> _Parts:
+        """The formats of minima: bits 72 to 74, and 76 for .RELU."""
+        signed, size, clamps = w.flag(72), w.take(73, 2), w.flag(76)
+        if size == 3:
+            raise w.unknown("no such packed format")
+        return cls(32 >> size, signed, clamps)
+
+    def split(self, word: Any) -> Any:
+        """The numbers, lowest first, along a last axis."""
+        dtype = np.dtype(f"{'i' if self.signed else 'u'}{self.bits // 8}")
+        return np.ascontiguousarray(word, U32)[..., None].view(dtype)
+
+    def join(self, numbers: Any) -> Any:
+        """The word of them."""
+        return np.ascontiguousarray(numbers).view(U32)[..., 0]
+
+    def choose(self, left: Any, right: Any, take_less: Any) -> Any:
+        """The lesser or the greater numbers."""
+        one, two = self.split(left), self.split(right)
+        less = np.where(take_less[..., None], np.minimum(one, two), np.maximum(one, two))
+        return self.join(np.maximum(less, 0) if self.clamps else less)
+
+    def add(self, left: Any, right: Any) -> Any:
+        """Sums without carries from one number to the next."""
+        return self.join(self.split(left) + self.split(right))
 
 
 # ---- moves and selections
@@ -233,22 +270,31 @@ def _put_total(
         over(f, total >> _HALF != 0, m)
 
 
-@maker("IADD", "VIADD", "UVIADD")
+@maker("VIADD", "UVIADD")
+def _viadd(w: Word) -> Run:
+    parts = _Parts({0: 32, 1: 16, 4: 8}.get(w.take(73, 3), 0))
+    if not parts.bits:
+        raise w.unknown("no such packed format")
+    put, a, b = put32(w), w.a(), w.operand("b", sources=2)
+    first, second = w.flag(72), w.negation("b", sources=2)
+    w.ignore(77, 14)
+    if parts.bits == 32:
+        return _plain_sum(put, [a, b, lambda f: U32(0)], [first, second, False])
+
+    def signed(value: Any, negative: bool) -> Any:
+        return parts.join(-parts.split(value)) if negative else value
+
+    return lambda f, m: put(f, parts.add(signed(a(f), first), signed(b(f), second)), m)
+
+
+@maker("IADD")
 def _iadd(w: Word) -> Run:
-    simple = w.instruction.name != "IADD"
-    wide = w.flag(73)
-    if simple and wide:
-        raise w.unknown("packed halves")
-    carries = not simple and w.flag(74)
+    wide, carries = w.flag(73), w.flag(74)
     put = put64(w) if wide else put32(w)
     a: Any = w.reader64(24) if wide else w.reader(24)
     b: Any = w.operand64("b", sources=2, extend="sign") if wide else w.operand("b", sources=2)
     negative = [w.flag(72), w.negation("b", sources=2)]
-    over = None
-    if simple:
-        w.ignore(81, 3)
-    else:
-        over = put_predicate(w, 81)
+    over = put_predicate(w, 81)
     carry = w.predicate(87) if carries else None
     w.ignore(87, 4)
     w.ignore(77, 4)
@@ -373,6 +419,28 @@ def _vabsdiff(w: Word) -> Run:
         left, right = extended(a(f), signed), extended(b(f), signed)
         difference = np.abs((left - right).view(np.int64)).view(U64)
         put(f, (difference & _LOW).astype(U32) + c(f), m)
+
+    return run
+
+
+@maker("VABSDIFF4")
+def _vabsdiff4(w: Word) -> Run:
+    sums = w.flag(75)  # .ACC
+    put, a = put32(w), w.a()
+    b, c = w.operand("b", sources=3), w.operand("c", sources=3)
+    if put_predicate(w, 81):
+        raise w.unknown("the predicate of VABSDIFF4")
+    if not sums and (w.form is not Form.rr or w.take(64, 8) != RZ):
+        raise w.unknown("differences by bytes with an addend")
+
+    def run(f: Front, m: Mask) -> None:
+        left, right, total = a(f), b(f), c(f)
+        for byte in range(4):
+            difference = np.abs(
+                (_byte(left, byte, False) - _byte(right, byte, False)).view(np.int32)
+            )
+            total = total + (difference.view(U32) << U32(0 if sums else 8 * byte))
+        put(f, total, m)
 
     return run
 
@@ -629,61 +697,85 @@ def _extended_comparison(compare: int, left: Any, right: Any, lower: Any) -> Any
     return COMPARISONS[compare](left, right)
 
 
-def _minimum(signed: bool) -> Callable[[Any, Any, Any], Any]:
-    def choose(left: Any, right: Any, take_less: Any) -> Any:
-        one, two = (left.view(np.int32), right.view(np.int32)) if signed else (left, right)
-        less = np.where(take_less, np.minimum(one, two), np.maximum(one, two))
-        return less.view(U32)
-
-    return choose
-
-
-@maker("IMNMX", "VIMNMX", "UIMNMX", "UVIMNMX")
+@maker("IMNMX", "UIMNMX")
 def _imnmx(w: Word) -> Run:
-    by_lanes = w.instruction.name in ("VIMNMX", "UVIMNMX")
-    if by_lanes:
-        signed = w.flag(72)
-        if w.take(73, 4):
-            raise w.unknown("packed or clamped values")
-        w.ignore(77, 4)
-    else:
-        signed = w.flag(73)
-        w.ignore(68, 4)
-        w.ignore(77, 4)
+    parts = _Parts(32, w.flag(73))
+    w.ignore(68, 4)
+    w.ignore(77, 4)
     put, a, b = put32(w), w.a(), w.operand("b", sources=2)
     for at in (81, 84):
         if w.take(at, 3) not in (0, PT):
             raise w.unknown("a predicate of a minimum")
-    take_less, choose = w.predicate(87), _minimum(signed)
-    return lambda f, m: put(f, choose(a(f), b(f), take_less(f)), m)
+    take_less = w.predicate(87)
+    return lambda f, m: put(f, parts.choose(a(f), b(f), take_less(f)), m)
+
+
+@maker("VIMNMX", "UVIMNMX")
+def _vimnmx(w: Word) -> Run:
+    parts = _Parts.of(w)
+    w.ignore(77, 4)
+    put, a, b = put32(w), w.a(), w.operand("b", sources=2)
+    take_less, tells = w.predicate(87), _tells_a(w, parts)
+
+    def run(f: Front, m: Mask) -> None:
+        left, right, less = a(f), b(f), take_less(f)
+        told = tells(f, left, right, less)
+        put(f, parts.choose(left, right, less), m)
+        for put_bit, value in told:
+            put_bit(f, value, m)
+
+    return run
+
+
+def _tells_a(w: Word, parts: _Parts) -> Callable[..., list[tuple[Put, Any]]]:
+    """Predicates that say whether A is the result: of the lower half, and of the upper."""
+    if parts.bits != 16:
+        for at in (81, 84):
+            if w.take(at, 3) not in (0, PT):
+                raise w.unknown("a predicate of a minimum")
+        return lambda *_: []
+    places = [(half, put_predicate(w, at)) for half, at in enumerate((81, 84))]
+    wanted = [(half, put) for half, put in places if put is not None]
+
+    def tell(f: Front, left: Any, right: Any, less: Any) -> list[tuple[Put, Any]]:
+        if not wanted:
+            return []
+        one, two = parts.split(left), parts.split(right)
+        is_a = np.where(less[..., None], one <= two, one >= two)
+        return [(put, is_a[..., half]) for half, put in wanted]
+
+    return tell
 
 
 @maker("VIADDMNMX")
 def _viaddmnmx(w: Word) -> Run:
-    signed = w.flag(72)
+    parts = _Parts.of(w)
     put, a = put32(w), w.a()
     b, c = w.operand("b", sources=3), w.operand("c", sources=3)
     negative = w.negation("b", sources=3)
-    if w.take(73, 2) or w.take(76, 5):
-        raise w.unknown("packed or clamped values")
-    take_less, choose = w.predicate(87), _minimum(signed)
-    return lambda f, m: put(
-        f, choose(a(f) - b(f) if negative else a(f) + b(f), c(f), take_less(f)), m
-    )
+    if (negative and parts.bits != 32) or w.take(77, 4):
+        raise w.unknown("packed differences")
+    take_less = w.predicate(87)
+
+    def run(f: Front, m: Mask) -> None:
+        total = a(f) - b(f) if negative else parts.add(a(f), b(f))
+        put(f, parts.choose(total, c(f), take_less(f)), m)
+
+    return run
 
 
 @maker("VIMNMX3")
 def _vimnmx3(w: Word) -> Run:
-    signed = w.flag(72)
+    parts = _Parts.of(w)
     put, a = put32(w), w.a()
     b, c = w.operand("b", sources=3), w.operand("c", sources=3)
-    if w.take(73, 8):
-        raise w.unknown("packed or clamped values")
-    take_less, choose = w.predicate(87), _minimum(signed)
+    if w.take(75) or w.take(77, 4):
+        raise w.unknown("a modifier of a minimum of three")
+    take_less = w.predicate(87)
 
     def run(f: Front, m: Mask) -> None:
         less = take_less(f)
-        put(f, choose(choose(a(f), b(f), less), c(f), less), m)
+        put(f, parts.choose(parts.choose(a(f), b(f), less), c(f), less), m)
 
     return run
 
