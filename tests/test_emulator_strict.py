@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from control_words import with_control
 from corpus import ALL, build
 from numpy.typing import NDArray
 from textbook_cases import CASES
 
 from lowgemm.binary.cubin import read_cubin
-from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.patch import with_code
 from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.compiler import compile_source
@@ -26,14 +25,11 @@ from lowgemm.emulator.front import Front
 from lowgemm.emulator.launch import Launch
 from lowgemm.emulator.operation import Operation
 from lowgemm.emulator.program import compile_program
-from lowgemm.emulator.strict import Rule, Rules
+from lowgemm.emulator.rules import Rule, Rules
 from lowgemm.emulator.word import PT, RZ
-from lowgemm.errors import EmulationError
-from lowgemm.gemm import RUNG_NAMES, GemmProblem, compile_rung, random_operands, rung
+from lowgemm.gemm import RUNG_NAMES, GemmProblem, rung
 from lowgemm.hardware import Architecture
-from lowgemm.isa import ControlWord
 from lowgemm.isa.latency import Consumer, Producer, fixed_latency
-from lowgemm.studies.ladder import upload_operands
 from lowgemm.studies.verification import verify
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
@@ -257,13 +253,6 @@ def test_widths_are_what_is_touched(arch: str, monkeypatch: pytest.MonkeyPatch) 
 # ---- one wrong control word
 
 
-def _patched(code: bytes, index: int, control: ControlWord) -> bytes:
-    changed = bytearray(code)
-    low, high = struct.unpack_from("<QQ", code, 16 * index)
-    struct.pack_into("<QQ", changed, 16 * index, low, control.encode(high))
-    return bytes(changed)
-
-
 SOURCE = """
 extern "C" __global__ void twice(float* out, const float* in) {
     float x = in[0], y = in[1], a = out[threadIdx.x];
@@ -304,7 +293,7 @@ def test_a_stall_count_too_low(arch: str) -> None:
     assert not right
     assert (result == (5 * 3 + 2) * 3 + 2).all()
     control = twice.instructions[first].control
-    found, result = twice.run(_patched(twice.code, first, replace(control, stall=1)))
+    found, result = twice.run(with_control(twice.code, first, replace(control, stall=1)))
     assert (result != (5 * 3 + 2) * 3 + 2).all()
     (finding,) = found
     register = twice.instructions[first].register("d")
@@ -321,11 +310,13 @@ def test_a_load_without_its_scoreboard() -> None:
     loads = [i for i, each in enumerate(twice.instructions) if each.name == "LDG"]
     for load in loads:
         control = twice.instructions[load].control
-        found, _ = twice.run(_patched(twice.code, load, replace(control, write_scoreboard=None)))
+        found, _ = twice.run(
+            with_control(twice.code, load, replace(control, write_scoreboard=None))
+        )
         assert any("names no scoreboard" in each.detail for each in found)
     first = twice.ffmas[0]
     control = twice.instructions[first].control
-    found, result = twice.run(_patched(twice.code, first, replace(control, wait_mask=0)))
+    found, result = twice.run(with_control(twice.code, first, replace(control, wait_mask=0)))
     assert any("nothing has waited for SB" in each.detail for each in found)
     assert (result != 53).all()
 
@@ -366,12 +357,12 @@ def test_a_reused_operand_that_has_been_overwritten(arch: str) -> None:
     found, result = twice.run(code)
     assert not found and (result == 53).all()
     control = replace(twice.instructions[first].control, reuse=1 << slot, stay=True)
-    found, result = twice.run(_patched(code, first, control))
+    found, result = twice.run(with_control(code, first, control))
     (finding,) = found
     assert finding.kind is FindingKind.HAZARD and "keeps it for reuse" in finding.detail
     assert (result == 5 * 3 + 2).all()
     yields = replace(control, stay=False)
-    found, result = twice.run(_patched(code, first, yields))
+    found, result = twice.run(with_control(code, first, yields))
     assert not found and (result == 53).all()
 
 
@@ -380,7 +371,7 @@ def test_a_finding_stops_a_launch() -> None:
     twice = _Twice("sm_90")
     control = twice.instructions[twice.ffmas[0]].control
     cubin = with_code(
-        twice.cubin, "twice", _patched(twice.code, twice.ffmas[0], replace(control, stall=1))
+        twice.cubin, "twice", with_control(twice.code, twice.ffmas[0], replace(control, stall=1))
     )
     for strict in (True, False):
         with Emulator("sm_90", strict=strict) as device:
@@ -391,177 +382,3 @@ def test_a_finding_stops_a_launch() -> None:
                     kernel.launch(out, given, grid=1, block=32)
             else:
                 kernel.launch(out, given, grid=1, block=32)
-
-
-# ---- wrong control words planted in a loop
-
-#: Rungs and architectures whose hot loops take more time.
-MORE_LOOPS = (("ex5", "sm_90"), ("ex7", "sm_120"))
-
-
-@dataclass(frozen=True)
-class _Mutant:
-    what: str
-    index: int
-    control: ControlWord
-
-
-def _mutants(kernel: SassKernel, first: int, last: int) -> Iterator[_Mutant]:
-    """Each wait bit dropped, each stall count lowered to 1, each write scoreboard dropped."""
-    for index in range(first, last + 1):
-        control = kernel.instructions[index].control
-        for board in control.waits_for:
-            less = control.wait_mask & ~(1 << board)
-            yield _Mutant("wait", index, replace(control, wait_mask=less))
-        if control.stall > 1:
-            yield _Mutant("stall", index, replace(control, stall=1))
-        if control.write_scoreboard is not None:
-            yield _Mutant("scoreboard", index, replace(control, write_scoreboard=None))
-
-
-def _is_wrong(
-    rules: tuple[Rule | None, ...], first: int, last: int, mutant: _Mutant, major: int
-) -> bool:
-    """Whether a loop, gone through three times, uses or overwrites something too early.
-
-    It looks back from each use to the last producer of its register, and at the instructions in
-    between.
-    """
-    trace: list[Rule] = []
-    for index in [*range(first, last + 1)] * 3:
-        rule = rules[index]
-        assert rule is not None
-        if index == mutant.index:
-            control = mutant.control
-            boards = {control.write_scoreboard, control.read_scoreboard} - {None}
-            rule = replace(
-                rule, stall=control.stall or 35, waits=control.waits_for,
-                write_scoreboard=control.write_scoreboard,
-                boards=tuple(each for each in rule.boards if each in boards),
-            )  # fmt: skip
-        trace.append(rule)
-    return any(
-        _uses_too_early(trace, place, major) or _overwrites_too_early(trace, place)
-        for place in range(len(trace))
-    )
-
-
-def _uses_too_early(trace: list[Rule], place: int, major: int) -> bool:
-    rule = trace[place]
-    touched = {use.key: use.consumer for use in rule.reads}
-    if rule.guard:
-        touched[rule.guard.key] = rule.guard.consumer
-    for key in (*touched, *(key for key, _ in rule.results)):
-        for back in range(place - 1, -1, -1):
-            made = dict(trace[back].results)
-            if key not in made:
-                continue
-            producer, between = made[key], trace[back:place]
-            if producer is None:
-                if not _is_waited_for(between, rule):
-                    return True
-            elif key in touched:
-                needed = fixed_latency(producer, touched[key], major)
-                if sum(each.stall for each in between) < needed:
-                    return True
-            break
-    return False
-
-
-def _overwrites_too_early(trace: list[Rule], place: int) -> bool:
-    """Whether something writes over a source that a unit may still have to read."""
-    rule = trace[place]
-    for key, _ in rule.results:
-        for back in range(place - 1, -1, -1):
-            reader, between = trace[back], trace[back:place]
-            if key in reader.sources and reader.late_reader != rule.late_reader:
-                signals = [
-                    (at, board)
-                    for at, each in enumerate(between)
-                    for board in each.boards
-                    if each.late_reader == reader.late_reader
-                ]
-                released = not reader.boards and any(each.is_barrier for each in between)
-                if not released and not _is_signalled(signals, between, rule):
-                    return True
-            if key in dict(reader.results):
-                break
-    return False
-
-
-def _is_waited_for(between: list[Rule], user: Rule) -> bool:
-    """Whether someone waits for the first's scoreboard, or for a later one of its unit."""
-    first = between[0]
-    signals = [(0, first.write_scoreboard)]
-    if first.write_scoreboard is None:
-        signals = [
-            (at, each.write_scoreboard)
-            for at, each in enumerate(between)
-            if first.unit is not None and each.unit == first.unit
-        ]
-    return _is_signalled(signals, between, user)
-
-
-def _is_signalled(
-    signals: Sequence[tuple[int, int | None]], between: list[Rule], user: Rule
-) -> bool:
-    later = [*between, user]
-    return any(board in each.waits for at, board in signals for each in later[at + 1 :])
-
-
-def _launch(cubin: bytes, name: str, arch: str, kernel: str) -> list[Finding]:
-    chosen = rung(name, arch)
-    p = GemmProblem(chosen.bm, chosen.bn, 3 * chosen.bk)
-    with Emulator(arch, strict=True, findings="collect", instructions=20_000) as device:
-        a, b = device.empty(p.a_elements), device.empty(p.b_elements)
-        c = device.zeros(p.c_elements)
-        upload_operands(p, random_operands(p), a, b)
-        arguments = (p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc)
-        # With a wrong value in it a loop may have no end.
-        with suppress(EmulationError):
-            device.load(cubin).kernel(kernel).launch(
-                *arguments, grid=chosen.grid(p), block=chosen.block
-            )
-        return [each for each in device.findings if each.kind is FindingKind.HAZARD]
-
-
-@pytest.mark.parametrize(
-    ("name", "arch"),
-    [("ex4_16", "sm_80"), *(pytest.param(n, a, marks=pytest.mark.slow) for n, a in MORE_LOOPS)],
-)
-def test_wrong_control_words_in_a_loop_are_found(
-    name: str, arch: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a hot loop, every mutant that is wrong is found, and no other within it (-s: numbers).
-
-    ex4_16: 59 of 82 mutants are wrong, 31 of 50 stall counts, 14 of 18 scoreboards, all 14 waits;
-    ex5: 54 of 138, 74 of 76, 80 of 84; ex7: 18 of 58, 51 of 56, 51 of 55. Where it is none, the
-    next instruction does not depend, or a later operation of the same unit has a scoreboard.
-    """
-    # nvdisasm's texts would take most of the time.
-    monkeypatch.setattr("lowgemm.emulator.device.disassemble", lambda *_, **__: ())
-    cubin = compile_rung(rung(name, arch), arch).cubin
-    kernel = read_sass(cubin)[0]
-    code = read_cubin(cubin).code[kernel.name].content
-    rules, major = _rules(kernel), kernel.arch.major
-    loop = max(sass_flow(kernel).loops, key=lambda each: _ffmas(kernel, each))
-    first, last = loop.start // 16, loop.end // 16 - 1
-    assert not _launch(cubin, name, arch, kernel.name)
-    made: Counter[str] = Counter()
-    wrong: Counter[str] = Counter()
-    for mutant in _mutants(kernel, first, last):
-        patched = with_code(cubin, kernel.name, _patched(code, mutant.index, mutant.control))
-        found = _launch(patched, name, arch, kernel.name)
-        inside = [each for each in found if first <= each.address // 16 <= last]
-        is_wrong = _is_wrong(rules, first, last, mutant, major)
-        made[mutant.what] += 1
-        wrong[mutant.what] += bool(found)
-        assert bool(inside) == is_wrong, (mutant, found)
-    print(f"\n{name} {arch}: mutants {dict(made)}, of which wrong and found {dict(wrong)}")
-    assert all(wrong[what] for what in ("wait", "stall", "scoreboard"))
-
-
-def _ffmas(kernel: SassKernel, loop: Loop) -> int:
-    return sum(
-        each.name == "FFMA" for each in kernel.instructions[loop.start // 16 : loop.end // 16]
-    )

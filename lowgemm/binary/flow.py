@@ -14,7 +14,16 @@ from lowgemm.binary.instruction import INSTRUCTION_BYTES, Instruction
 from lowgemm.binary.sass import SassKernel
 from lowgemm.isa import Form
 
-__all__ = ["Block", "FlowGraph", "FlowNode", "Loop", "build_flow", "hidden_entries", "sass_flow"]
+__all__ = [
+    "Block",
+    "FlowGraph",
+    "FlowNode",
+    "Loop",
+    "build_flow",
+    "hidden_entries",
+    "sass_flow",
+    "sass_node",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +326,7 @@ def sass_flow(kernel: SassKernel) -> FlowGraph:
     instructions = kernel.instructions
     called = (i.target for i in instructions if i.name == "CALL" and i.target is not None)
     entries = dict.fromkeys((*kernel.functions, *called))
-    nodes = [_sass_node(instruction) for instruction in instructions]
+    nodes = [sass_node(instruction) for instruction in instructions]
     flow = build_flow(nodes, entries)
     if all(i.table_targets for i in instructions if i.name in _BY_TABLE):
         return flow
@@ -326,7 +335,7 @@ def sass_flow(kernel: SassKernel) -> FlowGraph:
     return build_flow(nodes, [*entries, *hidden_entries(flow, is_padding)])
 
 
-def _sass_node(instruction: Instruction) -> FlowNode:
+def sass_node(instruction: Instruction) -> FlowNode:
     targets = instruction.table_targets
     # A call comes back: its target is an entry of its own, not an edge that could close a loop.
     if instruction.name == "BRA" and instruction.target is not None and not instruction.is_filler:

@@ -15,7 +15,7 @@ from lowgemm.emulator.findings import Finding
 from lowgemm.emulator.global_memory import GlobalMemory
 from lowgemm.emulator.launch import DRIVER_CODE, Launch
 from lowgemm.emulator.program import Program, compile_program
-from lowgemm.emulator.strict import Rules
+from lowgemm.emulator.rules import Rules
 from lowgemm.errors import (
     ArgumentValueError,
     EmulationError,

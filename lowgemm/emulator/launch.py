@@ -15,7 +15,8 @@ from lowgemm.emulator.constants import Constants
 from lowgemm.emulator.counts import Counts, WorstAccess
 from lowgemm.emulator.findings import Finding, FindingKind, Problem
 from lowgemm.emulator.front import Front, Mask
-from lowgemm.emulator.strict import Rules, Strict
+from lowgemm.emulator.rules import Rules
+from lowgemm.emulator.strict import Strict
 from lowgemm.emulator.wavefronts import (
     atomic_wavefronts,
     copied_lanes,

@@ -10,7 +10,7 @@ computes with another value.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,206 +19,33 @@ from numpy.typing import NDArray
 
 from lowgemm.emulator.findings import FindingKind
 from lowgemm.emulator.operation import Operation
-from lowgemm.emulator.word import PT
-from lowgemm.isa import Pipe
-from lowgemm.isa.latency import (
-    DRAIN_CYCLES,
-    Consumer,
-    Producer,
-    consumer_of,
-    fixed_latency,
-    has_fixed_latency,
-    in_order_unit,
-    predicate_consumer_of,
-    producer_of,
+from lowgemm.emulator.rules import (
+    PREDICATE,
+    SCOREBOARDS,
+    UNIFORM,
+    UNIFORM_PREDICATE,
+    Rule,
+    Rules,
+    Use,
+    register_name,
 )
+from lowgemm.isa.latency import DRAIN_CYCLES, Consumer, Producer, fixed_latency
 
 if TYPE_CHECKING:
     from lowgemm.emulator.batch import Batch
     from lowgemm.emulator.front import Front, Mask
     from lowgemm.emulator.launch import Launch
-    from lowgemm.emulator.program import Program
     from lowgemm.emulator.word import ReadPredicate
 
-__all__ = ["Rule", "Rules", "Strict", "Use"]
+__all__ = ["Strict"]
 
 #: Registers whose users get other values: in which lanes, and which (None: changed ones).
 Wrong = dict[int, tuple[NDArray[np.bool_], NDArray[Any] | None]]
 _LANES = 32
-_SCOREBOARDS = 6
 #: What a value that is not there yet is changed by.
 _POISON = np.uint32(0x5A5A5A5A)
-#: Where the kinds of registers begin in one numbering of all.
-_UNIFORM, _PREDICATE, _UNIFORM_PREDICATE = 256, 512, 520
-#: Pipes that read the sources of their operations some time after these have issued.
-_LATE_READERS = (Pipe.LSU, Pipe.XU, Pipe.TMA)
 #: Paths that a batch may have before those without lanes are forgotten.
 _MANY_PATHS = 64
-
-
-def _register_key(number: int, uniform: bool) -> int:
-    return number + _UNIFORM if uniform else number
-
-
-def _predicate_key(number: int, uniform: bool) -> int:
-    return number + (_UNIFORM_PREDICATE if uniform else _PREDICATE)
-
-
-def _name(key: int) -> str:
-    """A register as assembly writes it."""
-    for first, prefix in ((_UNIFORM_PREDICATE, "UP"), (_PREDICATE, "P"), (_UNIFORM, "UR")):
-        if key >= first:
-            return f"{prefix}{key - first}"
-    return f"R{key}"
-
-
-# ---- what is known of an instruction before it runs
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A register or predicate that an instruction reads.
-
-    ``key`` numbers all registers; ``slot`` is the operand's, ``@`` for the guard.
-    """
-
-    key: int
-    consumer: Consumer
-    slot: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What an instruction's control word and operands ask for.
-
-    ``waits`` are the scoreboards that it waits for; ``leaves`` is a scoreboard of which so many
-    operations may be under way. ``boards`` are those that it sets. ``results`` are what it writes,
-    with the class of its latency, None where that is variable. ``sources`` are the registers that
-    it reads only some time after it has issued. ``kept`` are slot and register of the operands with
-    ``.reuse`` that it overwrites itself.
-    """
-
-    index: int
-    stall: int
-    waits: tuple[int, ...]
-    leaves: tuple[int, int] | None
-    write_scoreboard: int | None
-    boards: tuple[int, ...]
-    guard: Use | None
-    reads: tuple[Use, ...]
-    results: tuple[tuple[int, Producer | None], ...]
-    sources: tuple[int, ...]
-    kept: tuple[tuple[str, int], ...]
-    unit: str | None
-    late_reader: str | None
-    is_barrier: bool
-
-
-class Rules:
-    """The rules of a program, by index."""
-
-    def __init__(self, program: Program) -> None:
-        major = program.kernel.arch.major
-        self.program = program
-        self.major = major
-        self.rules = tuple(
-            _rule(index, each, major) for index, each in enumerate(program.operations)
-        )
-
-
-def _rule(index: int, operation: Operation, major: int) -> Rule:
-    instruction = operation.instruction
-    control, opcode = instruction.control, instruction.opcode
-    late = opcode is not None and opcode.pipe in _LATE_READERS and not operation.never
-    reads = tuple(_reads(operation, major))
-    written = tuple(_results(operation, major))
-    return Rule(
-        index=index,
-        stall=control.stall or DRAIN_CYCLES,
-        waits=control.waits_for + _named_by_depbar(operation),
-        leaves=_left_by_depbar(operation),
-        write_scoreboard=control.write_scoreboard,
-        boards=_boards(control.write_scoreboard, control.read_scoreboard),
-        guard=_guard(operation),
-        reads=reads,
-        results=written,
-        sources=tuple({each.key for each in reads if each.key < _UNIFORM}) if late else (),
-        kept=_kept(operation, reads, {key for key, _ in written}),
-        unit=in_order_unit(opcode) if opcode is not None else None,
-        late_reader=opcode.pipe.value if late and opcode is not None else None,
-        is_barrier=instruction.name == "BAR",
-    )
-
-
-def _boards(*boards: int | None) -> tuple[int, ...]:
-    return tuple(each for each in boards if each is not None and each < _SCOREBOARDS)
-
-
-def _guard(operation: Operation) -> Use | None:
-    number = operation.instruction.guard & 7
-    if number == PT:
-        return None
-    return Use(_predicate_key(number, operation.uniform_guard), Consumer.GUARD, "@")
-
-
-def _reads(operation: Operation, major: int) -> Iterator[Use]:
-    instruction = operation.instruction
-    opcode, number = instruction.opcode, instruction.low & 0x1FF
-    if opcode is None:
-        return
-    slots: dict[tuple[int, bool], list[str]] = {}
-    for each in instruction.registers:
-        if not each.written:
-            slots.setdefault((each.number, each.uniform), []).append(each.slot)
-    for first, count, uniform in operation.reads:
-        for slot in slots.get((first, uniform), ["a"]):
-            for word in range(count):
-                consumer = consumer_of(opcode, number, major, slot, word)
-                yield Use(_register_key(first + word, uniform), consumer, slot)
-    for predicate, uniform in operation.reads_predicates:
-        yield Use(_predicate_key(predicate, uniform), predicate_consumer_of(opcode, major), "")
-
-
-def _results(operation: Operation, major: int) -> Iterator[tuple[int, Producer | None]]:
-    instruction = operation.instruction
-    opcode, number = instruction.opcode, instruction.low & 0x1FF
-    if opcode is None:
-        return
-    fixed = has_fixed_latency(opcode, major)
-    for first, count, uniform in operation.writes:
-        for word in range(count):
-            producer = producer_of(opcode, number, major, word=word) if fixed else None
-            yield _register_key(first + word, uniform), producer
-    for predicate, uniform in operation.writes_predicates:
-        producer = producer_of(opcode, number, major, predicate=True) if fixed else None
-        yield _predicate_key(predicate, uniform), producer
-
-
-def _kept(
-    operation: Operation, reads: tuple[Use, ...], written: set[int]
-) -> tuple[tuple[str, int], ...]:
-    """What the reuse cache keeps and the instruction overwrites; a yield empties the cache."""
-    instruction = operation.instruction
-    if not instruction.control.stay:
-        return ()
-    slots = {each.slot for each in instruction.registers if each.reuse}
-    return tuple({(use.slot, use.key) for use in reads if use.slot in slots and use.key in written})
-
-
-def _named_by_depbar(operation: Operation) -> tuple[int, ...]:
-    """The scoreboards in the mask of DEPBAR: bits 32 to 37."""
-    if operation.instruction.name != "DEPBAR":
-        return ()
-    mask = operation.instruction.low >> 32 & 63
-    return tuple(board for board in range(_SCOREBOARDS) if mask >> board & 1)
-
-
-def _left_by_depbar(operation: Operation) -> tuple[int, int] | None:
-    """DEPBAR.LE: the scoreboard, and how many of those that set it may be under way."""
-    low = operation.instruction.low
-    if operation.instruction.name != "DEPBAR" or not low >> 47 & 1:
-        return None
-    return low >> 44 & 7, low >> 38 & 63
 
 
 # ---- what is on its way
@@ -253,8 +80,8 @@ class _Path:
         self.results: dict[int, _Pending] = {}
         self.sources: dict[int, tuple[_Pending, ...]] = {}
         #: By scoreboard: the last issue that has been waited for, and the issues that set it.
-        self.waited = [0] * _SCOREBOARDS
-        self.sets: list[tuple[int, ...]] = [()] * _SCOREBOARDS
+        self.waited = [0] * SCOREBOARDS
+        self.sets: list[tuple[int, ...]] = [()] * SCOREBOARDS
         #: By unit and scoreboard: the last issue that set it; by unit: the last that is over.
         self.last: dict[tuple[str, int], int] = {}
         self.covered: dict[str, int] = {}
@@ -323,10 +150,10 @@ def _joined(paths: list[_Path], batch: Batch) -> _Path:
             new.sources[key] = known + tuple(each for each in pending if each not in known)
         for place, issue in path.last.items():
             new.last[place] = max(issue, new.last.get(place, 0))
-    new.waited = [min(path.waited[board] for path in paths) for board in range(_SCOREBOARDS)]
+    new.waited = [min(path.waited[board] for path in paths) for board in range(SCOREBOARDS)]
     new.sets = [
         tuple(sorted({issue for path in paths for issue in path.sets[board]}))
-        for board in range(_SCOREBOARDS)
+        for board in range(SCOREBOARDS)
     ]
     for unit in set.intersection(*(set(path.covered) for path in paths)):
         new.covered[unit] = min(path.covered[unit] for path in paths)
@@ -462,7 +289,7 @@ class Strict:
         path = self._path
         for board in rule.waits:
             path.wait(board)
-        if rule.leaves is not None and rule.leaves[0] < _SCOREBOARDS:
+        if rule.leaves is not None and rule.leaves[0] < SCOREBOARDS:
             path.wait(*rule.leaves)
         # Of an instruction that is predicated off as well: its unit sees it all the same.
         for board in rule.boards:
@@ -492,7 +319,7 @@ class Strict:
             own: tuple[int, ...] = ()
             if producer is None and rule.write_scoreboard is not None:
                 own = boards[:1]
-            elif producer is None and key >= _PREDICATE:
+            elif producer is None and key >= PREDICATE:
                 own = boards  # an atomic's predicate comes with its read scoreboard
             unit = None if producer is not None or own else rule.unit
             path.results[key] = _Pending(rule.index, issue, time, producer, own, unit, f.warps, m)
@@ -525,7 +352,7 @@ class Strict:
             lanes = self._shared_lanes(pending, f, m)
             if lanes.any():
                 wrong[use.key] = (lanes, None)
-                self._report(f, rule, use.key, lanes, f"{_name(use.key)} is read {why}")
+                self._report(f, rule, use.key, lanes, f"{register_name(use.key)} is read {why}")
         return wrong
 
     def _missing(self, pending: _Pending, consumer: Consumer) -> str | None:
@@ -558,7 +385,12 @@ class Strict:
         """Writes over a result that has not come, and over a source that may still be read."""
         path = self._path
         pending = path.results.get(key)
-        if pending is not None and pending.producer is None and not path.is_over(pending):
+        if (
+            pending is not None
+            and pending.producer is None
+            and not self._in_order(pending, rule)
+            and not path.is_over(pending)
+        ):
             why = self._not_waited(pending, "result")
             self._report_write(key, f, m, rule, pending, why)
         for source in path.sources.pop(key, ()):
@@ -567,12 +399,16 @@ class Strict:
                 why = self._not_waited(source, "sources")
                 self._report_write(key, f, m, rule, source, why)
 
+    def _in_order(self, pending: _Pending, rule: Rule) -> bool:
+        """Whether both are of a unit that gives results in the order of its operations."""
+        return rule.unit is not None and self._rules.rules[pending.index].unit == rule.unit
+
     def _report_write(
         self, key: int, f: Front, m: Mask, rule: Rule, pending: _Pending, why: str
     ) -> None:
         lanes = self._shared_lanes(pending, f, m)
         if lanes.any():
-            self._report(f, rule, key, lanes, f"{_name(key)} is written {why}")
+            self._report(f, rule, key, lanes, f"{register_name(key)} is written {why}")
 
     def _stale(self, f: Front, m: Mask, rule: Rule) -> Wrong:
         """Operands that the reuse cache has, though the register has got another value."""
@@ -582,8 +418,8 @@ class Strict:
                 lanes = _lanes(f.batch, f.warps, m)
                 wrong[key] = (lanes, row)
                 detail = (
-                    f"{_name(key)} in slot {slot.upper()} is the value of before: the instruction "
-                    "above keeps it for reuse and overwrites it"
+                    f"{register_name(key)} in slot {slot.upper()} is the value of before: the "
+                    "instruction above keeps it for reuse and overwrites it"
                 )
                 self._report(f, rule, key, lanes, detail)
         return wrong
@@ -597,7 +433,7 @@ class Strict:
     ) -> None:
         where = np.flatnonzero(lanes)
         self._launch.report_lanes(
-            f.batch, FindingKind.HAZARD, where, detail, at=rule.index * 16, about=_name(key)
+            f.batch, FindingKind.HAZARD, where, detail, at=rule.index * 16, about=register_name(key)
         )
 
     # ---- wrong values
@@ -606,12 +442,12 @@ class Strict:
     def _row(batch: Batch, key: int) -> NDArray[Any]:
         """A register of all warps."""
         rows: Any = batch.registers
-        if key >= _UNIFORM_PREDICATE:
-            rows, key = batch.uniform_predicates, key - _UNIFORM_PREDICATE
-        elif key >= _PREDICATE:
-            rows, key = batch.predicates, key - _PREDICATE
-        elif key >= _UNIFORM:
-            rows, key = batch.uniform_registers, key - _UNIFORM
+        if key >= UNIFORM_PREDICATE:
+            rows, key = batch.uniform_predicates, key - UNIFORM_PREDICATE
+        elif key >= PREDICATE:
+            rows, key = batch.predicates, key - PREDICATE
+        elif key >= UNIFORM:
+            rows, key = batch.uniform_registers, key - UNIFORM
         row: NDArray[Any] = rows[key]
         return row
 

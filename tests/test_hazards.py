@@ -1,0 +1,226 @@
+"""The checker of control words: silent on the compiler's code, and never behind strict mode."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from control_words import Mutant, hazards_of_a_run, mutants
+from corpus import ALL, build
+
+from lowgemm import compile_source
+from lowgemm.binary.cubin import read_cubin
+from lowgemm.binary.flow import Loop, sass_flow
+from lowgemm.binary.sass import SassKernel, read_sass
+from lowgemm.emulator.program import compile_program
+from lowgemm.errors import UnknownInstructionError
+from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
+from lowgemm.rewrite import Hazard, HazardKind, find_hazards
+
+ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+#: Kernels of the other files that hold nothing which the emulator does not know, per architecture.
+FEWEST = 40
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_rungs_have_no_hazard(arch: str) -> None:
+    """What ptxas makes of the ladder is sound on every way through it."""
+    for name in RUNG_NAMES:
+        for kernel in read_sass(compile_rung(rung(name, arch), arch).cubin):
+            assert not find_hazards(kernel), (name, kernel.name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHS)
+def test_other_kernels_have_no_hazard(arch: str) -> None:
+    """Nor has other code: calls, recursion, divergence, atomics, asynchronous copies."""
+    checked = 0
+    for name in ALL:
+        for kernel in read_sass(build(name, arch).cubin):
+            program = compile_program(kernel)
+            if not program.unknown:
+                assert not find_hazards(program), (name, kernel.name)
+                checked += 1
+    assert checked > FEWEST
+
+
+def test_an_instruction_that_nobody_knows_is_refused() -> None:
+    """Without its operands nothing can be said."""
+    source = (
+        'extern "C" __global__ void k(unsigned* p) { unsigned d; '
+        'asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(p[1])); *p = d; }'
+    )
+    kernel = read_sass(compile_source(source, arch="sm_90").cubin)[0]
+    with pytest.raises(UnknownInstructionError):
+        find_hazards(kernel)
+
+
+# ---- planted
+
+
+class _Code:
+    """A kernel whose control words can be changed."""
+
+    def __init__(self, source: str, arch: str) -> None:
+        self.cubin = compile_source(source, arch=arch).cubin
+        self.kernel = read_sass(self.cubin)[0]
+        self.code = read_cubin(self.cubin).code[self.kernel.name].content
+
+    def index(self, name: str, nth: int = 0) -> int:
+        return [i for i, each in enumerate(self.kernel.instructions) if each.name == name][nth]
+
+    def hazards(self, index: int, **fields: int | None) -> tuple[Hazard, ...]:
+        control = replace(self.kernel.instructions[index].control, **fields)  # type: ignore[arg-type]
+        mutant = Mutant("", index, control)
+        return find_hazards(read_sass(mutant.cubin(self.cubin, self.kernel.name, self.code))[0])
+
+
+CHAIN = """
+extern "C" __global__ void k(float* out, const float* in) {
+    float x = in[0], y = in[1], a = out[threadIdx.x];
+    a = a * x + y;
+    a = a * x + y;
+    out[threadIdx.x] = a;
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_stall_count_too_low_is_named(arch: str) -> None:
+    """Which register, of which instruction, and how many cycles are missing."""
+    code = _Code(CHAIN, arch)
+    assert not find_hazards(code.kernel)
+    first, second = code.index("FFMA"), code.index("FFMA", 1)
+    (hazard,) = code.hazards(first, stall=1)
+    register = code.kernel.instructions[first].register("d")
+    assert hazard == Hazard(16 * second, 16 * first, str(register), HazardKind.TOO_EARLY, 3)
+    assert "3 cycles too few" in str(hazard)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_wait_or_a_scoreboard_that_is_missing_is_named(arch: str) -> None:
+    """A load that nobody waits for, and one that names no scoreboard."""
+    code = _Code(CHAIN, arch)
+    first = code.index("FFMA")
+    assert {each.kind for each in code.hazards(first, wait_mask=0)} >= {HazardKind.NOT_WAITED}
+    for nth in range(3):
+        load = code.index("LDG", nth)
+        found = code.hazards(load, write_scoreboard=None)
+        assert any(
+            each.producer == 16 * load and each.kind is HazardKind.NOT_WAITED for each in found
+        )
+
+
+def test_every_way_counts() -> None:
+    """A wait that only one side of a branch needs is missed although the other runs."""
+    source = """
+    extern "C" __global__ void k(float* out, const float* in, int n) {
+        float x = in[threadIdx.x];
+        if (n > 5) { out[0] = 1; __syncthreads(); out[1] = 2; __syncthreads(); out[3] = x; }
+    }
+    """
+    code = _Code(source, "sm_90")
+    store = code.index("STG", 2)
+    waits = [
+        index
+        for index in range(store + 1)
+        if code.kernel.instructions[index].control.wait_mask
+        and any(each.kind is HazardKind.NOT_WAITED for each in code.hazards(index, wait_mask=0))
+    ]
+    assert waits
+
+
+# ---- against strict mode
+
+#: A wait is needed on one of these ways, in tiles of K, or on none.
+DEPTHS = (2.4, 3, 0, 1, 8.3, 0.5, 2, 16.4, 5, 3.9, 7)
+
+
+def _compare(name: str, arch: str, *, waits_only: bool, depths: tuple[float, ...]) -> Counter[str]:
+    """Mutants of a rung: how many each of the two finds."""
+    cubin = compile_rung(rung(name, arch), arch).cubin
+    kernel = read_sass(cubin)[0]
+    code = read_cubin(cubin).code[kernel.name].content
+    told: Counter[str] = Counter()
+    for mutant in mutants(kernel, 0, len(kernel.instructions) - 1):
+        if waits_only and mutant.what != "wait":
+            continue
+        patched = mutant.cubin(cubin, kernel.name, code)
+        static = bool(find_hazards(read_sass(patched)[0]))
+        dynamic = bool(hazards_of_a_run(patched, name, arch, kernel.name, depths))
+        assert static or not dynamic, mutant
+        told[mutant.what] += 1
+        told[f"{mutant.what}, found"] += static
+        told[f"{mutant.what}, found in a run"] += dynamic
+    return told
+
+
+@pytest.fixture
+def quick_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No texts of nvdisasm in findings: they would take most of the time."""
+    monkeypatch.setattr("lowgemm.emulator.device.disassemble", lambda *_, **__: ())
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.usefixtures("quick_texts")
+def test_what_strict_mode_finds_is_found(arch: str) -> None:
+    """Of wrong control words anywhere in a rung, all that show in a run are found without one."""
+    told = _compare("ex4_16", arch, waits_only=False, depths=DEPTHS[:3])
+    print(f"\nex4_16 {arch}: {dict(told)}")
+    for what in ("wait", "stall", "scoreboard"):
+        assert told[f"{what}, found in a run"] > 0.5 * told[f"{what}, found"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", RUNG_NAMES)
+@pytest.mark.usefixtures("quick_texts")
+def test_each_wait_is_needed_or_shown_to_be_redundant(name: str, arch: str) -> None:
+    """Each wait bit of each rung deleted, one at a time: a run reports it, or no way needs it.
+
+    Of 2,943, runs at eleven depths report 2,799; 134 are redundant; the other 10 guard ways that
+    no launch takes, and the checker reports them.
+    """
+    told = _compare(name, arch, waits_only=True, depths=DEPTHS)
+    print(f"\n{name} {arch}: {dict(told)}")
+    assert told["wait, found"] - told["wait, found in a run"] <= 4
+
+
+LOOPS = (("ex4_16", "sm_80"), ("ex5", "sm_90"), ("ex7", "sm_120"))
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [LOOPS[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in LOOPS[1:])],
+)
+@pytest.mark.usefixtures("quick_texts")
+def test_both_find_the_same_in_a_loop(name: str, arch: str) -> None:
+    """In a hot loop, which every launch goes through, a run finds what the checker does.
+
+    The number of wrong mutants of those made is printed (-s).
+    """
+    cubin = compile_rung(rung(name, arch), arch).cubin
+    kernel = read_sass(cubin)[0]
+    code = read_cubin(cubin).code[kernel.name].content
+    loop = max(sass_flow(kernel).loops, key=lambda each: _ffmas(kernel, each))
+    first, last = loop.start // 16, loop.end // 16 - 1
+    made: Counter[str] = Counter()
+    wrong: Counter[str] = Counter()
+    for mutant in mutants(kernel, first, last):
+        patched = mutant.cubin(cubin, kernel.name, code)
+        run = hazards_of_a_run(patched, name, arch, kernel.name)
+        places = {each.address // 16 for each in run}
+        static = {each.address // 16 for each in find_hazards(read_sass(patched)[0])}
+        inside = set(range(first, last + 1))
+        assert bool(places & inside) == bool(static & inside), mutant
+        made[mutant.what] += 1
+        wrong[mutant.what] += bool(places & inside)
+    print(f"\n{name} {arch}: mutants {dict(made)}, of which wrong and found {dict(wrong)}")
+    assert all(wrong[what] for what in ("wait", "stall", "scoreboard"))
+
+
+def _ffmas(kernel: SassKernel, loop: Loop) -> int:
+    return sum(
+        each.name == "FFMA" for each in kernel.instructions[loop.start // 16 : loop.end // 16]
+    )
