@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from control_words import Mutant, hazards_of_a_run, mutants
 from corpus import ALL, build
@@ -13,6 +14,7 @@ from lowgemm import compile_source
 from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.sass import SassKernel, read_sass
+from lowgemm.emulator import Emulator
 from lowgemm.emulator.program import compile_program
 from lowgemm.errors import UnknownInstructionError
 from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
@@ -129,6 +131,33 @@ def test_every_way_counts() -> None:
         and any(each.kind is HazardKind.NOT_WAITED for each in code.hazards(index, wait_mask=0))
     ]
     assert waits
+
+
+#: Code whose protection is of a rarer kind: IMAD.HI's late addend, S2UR and B2R in their order,
+#: predicated FP64, and code for a debugger, which drains the pipes at each instruction.
+RARE = {
+    "quotient": "unsigned __int128 x = t + 7; x = x << 64 | 99; o[t] = x / (o[t] + 3);",
+    "grid": "unsigned b = (blockIdx.z * gridDim.y + blockIdx.y) * 2 + blockIdx.x; o[b] = b;",
+    "votes": "int c = __syncthreads_count(t % 3), r = __syncthreads_or(t == 5); o[t] = c * 9 + r;",
+    "sine": "o[t] = __double_as_longlong(sin(o[t] + t * 1.5));",
+    "debug": "unsigned long long s = 0; for (int i = 0; i < t; ++i) s += i / 3; o[t] = s;",
+}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", RARE)
+def test_rarer_protection_is_known(name: str, arch: str) -> None:
+    """The compiler's code is sound for the checker and in a strict run."""
+    source = (
+        'extern "C" __global__ void k(unsigned long long* o) { int t = threadIdx.x; '
+        f"{RARE[name]} }}"
+    )
+    options = ["--device-int128", *(["-G"] if name == "debug" else [])]
+    built = compile_source(source, arch=arch, options=options)
+    assert not find_hazards(read_sass(built.cubin)[0])
+    with Emulator(arch, strict=True) as device:
+        grid = (2, 3, 4) if name == "grid" else 1
+        device.load(built).kernel("k").launch(device.zeros(64, np.uint64), grid=grid, block=32)
 
 
 # ---- against strict mode

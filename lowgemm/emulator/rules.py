@@ -75,7 +75,9 @@ class Rule:
     with the class of its latency, None where that is variable. ``sources`` are the registers that
     it reads only some time after it has issued. ``kept`` are slot and register of the operands with
     ``.reuse`` that it overwrites itself. ``never`` tells of an instruction that is predicated off
-    for good, ``negated`` of a guard that must be false.
+    for good, ``negated`` of a guard that must be false, ``drains`` of one after which the warp goes
+    on only when all that it has under way is over (a stall count of 0: code for a debugger has no
+    other protection).
     """
 
     index: int
@@ -94,6 +96,7 @@ class Rule:
     is_barrier: bool
     never: bool
     negated: bool
+    drains: bool
 
 
 class Rules:
@@ -131,6 +134,7 @@ def _rule(index: int, operation: Operation, major: int) -> Rule:
         is_barrier=instruction.name == "BAR",
         never=operation.never,
         negated=bool(instruction.guard & 8),
+        drains=control.stall == 0,
     )
 
 

@@ -73,10 +73,12 @@ class _Pending:
 class _Path:
     """The clock of a group of lanes, and what is on its way for them."""
 
-    __slots__ = ("covered", "last", "now", "results", "sets", "sources", "waited")
+    __slots__ = ("covered", "drained", "last", "now", "results", "sets", "sources", "waited")
 
     def __init__(self) -> None:
         self.now = 0
+        #: Whether the last instruction's stall count lets everything end.
+        self.drained = False
         self.results: dict[int, _Pending] = {}
         self.sources: dict[int, tuple[_Pending, ...]] = {}
         #: By scoreboard: the last issue that has been waited for, and the issues that set it.
@@ -89,7 +91,8 @@ class _Path:
     def copy(self) -> _Path:
         """A path that goes on by itself."""
         new = _Path()
-        new.now, new.results, new.sources = self.now, dict(self.results), dict(self.sources)
+        new.now, new.drained = self.now, self.drained
+        new.results, new.sources = dict(self.results), dict(self.sources)
         new.waited, new.sets = list(self.waited), list(self.sets)
         new.last, new.covered = dict(self.last), dict(self.covered)
         return new
@@ -140,6 +143,9 @@ def _joined(paths: list[_Path], batch: Batch) -> _Path:
     new = _Path()
     new.now = max(path.now for path in paths)
     for path in paths:
+        if path.drained:
+            path.results.clear()
+            path.sources.clear()
         path.purge()
         late = new.now - path.now
         for key, each in path.results.items():
@@ -287,6 +293,10 @@ class Strict:
         self._before = rule.index
         self._issue += 1
         path = self._path
+        if path.drained:
+            path.results.clear()
+            path.sources.clear()
+        path.drained = rule.drains
         for board in rule.waits:
             path.wait(board)
         if rule.leaves is not None and rule.leaves[0] < SCOREBOARDS:

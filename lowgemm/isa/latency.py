@@ -34,8 +34,10 @@ __all__ = [
 
 #: What a stall count of 0 stands for.
 DRAIN_CYCLES = 35
-#: The operation numbers (bits 0-8) of IMAD.WIDE and of the HFMA2 that the tensor pipe executes.
+#: The operation numbers (bits 0-8) of IMAD.WIDE, of IMAD.HI, whose addend is a pair as well, and
+#: of the HFMA2 that the tensor pipe executes.
 _WIDE_PRODUCT = 0x025
+_HIGH_PRODUCT = 0x027
 _HALF_ON_TENSOR = 0x035
 _HOPPER, _BLACKWELL = 9, 10
 
@@ -173,7 +175,7 @@ def in_order_unit(opcode: Opcode) -> str | None:
         return opcode.pipe.value
     if opcode.name in ("SHFL", "LDS", "LDSM", "ATOMS") or opcode.space is Space.SHARED:
         return "shared memory"
-    return opcode.name if opcode.name in ("LDC", "QSPC") else None
+    return opcode.name if opcode.name in ("LDC", "QSPC", "S2UR", "B2R") else None
 
 
 def _pipe(opcode: Opcode, major: int) -> Pipe:
@@ -252,7 +254,7 @@ def consumer_of(opcode: Opcode, number: int, major: int, slot: str, word: int) -
     slot, word
         The operand's slot (``a``, ``b``, ``c``, ...), and which of its registers.
     """
-    if number == _WIDE_PRODUCT and slot == "c" and word == 1:
+    if number in (_WIDE_PRODUCT, _HIGH_PRODUCT) and slot == "c" and word == 1:
         return Consumer.WIDE_HIGH
     if opcode.name in ("LDC", "MATCH", "SYNCS"):
         return Consumer.LSU_INDEX

@@ -303,6 +303,9 @@ class _Search:
             self._check(rule, state)
             self._note(rule, state)
         state.now += rule.stall
+        if rule.drains:
+            state.results.clear()
+            state.sources.clear()
 
     # ---- one instruction
 
