@@ -6,6 +6,7 @@ number of fused multiply-adds, in blocks of the batch's lanes), and the process'
 
 from __future__ import annotations
 
+import argparse
 import resource
 import time
 
@@ -49,6 +50,7 @@ def ffma_seconds(size: int) -> float:
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     print(f"{'ex9':>12}  {'seconds':>8}  {'/ FFMAs alone':>13}  {'peak MiB':>8}")
     for size in SIZES:
         seconds = emulated_seconds(size)

@@ -21,6 +21,14 @@ from lowgemm.errors import (
     DtypeError,
 )
 from lowgemm.runtime.arguments import describe, pack
+from lowgemm.runtime.shapes import (
+    array_layout,
+    checked_byte,
+    element_dtype,
+    element_of,
+    host_array,
+    shown,
+)
 
 K = ParameterKind
 
@@ -465,3 +473,177 @@ def test_bfloat16_of_a_real_kernel() -> None:
     text = "#include <cuda_bf16.h>\n__global__ void k(__nv_bfloat16 x) {}"
     kernel = compile_source(text, arch=90).kernel()
     assert pack(kernel.signature, [1.0]).buffer.raw[:2] == b"\x80\x3f"
+
+
+# ---- arrays: shapes, dtypes and contents
+
+_ENORMOUS = 10**5000  # more digits than Python writes
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *(
+            -1,
+            (2, -1),
+            2.5,
+            "",
+            "ab",
+            b"ab",
+            {2, 3},
+            {2: 3},
+            memoryview(b"ab"),
+            None,
+            True,
+            (True,),
+            np.array(2.5),
+        ),
+        *(((1,) * 100), (1 << 40, 1 << 40), (1 << 70, 0)),
+        pytest.param(_ENORMOUS, id="enormous"),
+    ],
+)
+def test_what_is_no_shape(shape: Any) -> None:
+    """A shape that is none, or that numpy itself cannot have, raises ArrayLayoutError."""
+    with pytest.raises(ArrayLayoutError):
+        array_layout(shape, np.float32)
+
+
+def test_shapes_are_integers_of_any_kind() -> None:
+    """A Python or numpy integer, a sequence or an array of them is a shape of Python ints."""
+    for shape in (6, np.int64(6), [6], (np.uint8(6),), np.array([6]), range(6, 7)):
+        extents, _ = array_layout(shape, np.float32)  # type: ignore[arg-type]
+        assert extents == (6,) and type(extents[0]) is int
+    assert array_layout((), np.float32)[0] == ()
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(object, None, 3, "zz", ",", "U4", "S4", "M8[s]", "m8[s]", "longdouble", ">f4", "V0"),
+        *("(2,)f4", {"names": 1}, [("a", "U3")], [("a", ">f4")], [("a", "f4"), ("a", "f4")]),
+    ],
+)
+def test_what_is_no_element(dtype: Any) -> None:
+    """Elements that are no numbers, of whatever depth in a record, raise DtypeError."""
+    with pytest.raises(DtypeError):
+        element_dtype(dtype)
+
+
+def test_numbers_and_records_are_elements() -> None:
+    """Booleans, numbers, raw bytes and records of them may lie in a device's memory."""
+    for dtype in ("bool", "int8", "uint64", "float16", "float64", "complex128", "V3"):
+        assert element_dtype(dtype) == np.dtype(dtype)
+    record = np.dtype([("a", "f4", (2,)), ("b", [("c", "i8")])])
+    assert element_dtype(record) == record
+
+
+class Unconvertible:
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("it lies on a GPU")
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ([[1], [1, 2]], "rows of the same length"),
+        (np.ma.masked_array([1.0, 2.0], [True, False]), "masked"),
+        (Unconvertible(), "it lies on a GPU"),
+    ],
+)
+def test_what_is_no_host_array(host: object, text: str) -> None:
+    """Ragged rows, a mask and what does not convert itself raise ArrayLayoutError in words."""
+    with pytest.raises(ArrayLayoutError, match=text):
+        host_array(host)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float32", "q"),
+        ("float32", "1.5"),
+        ("float32", None),
+        ("float32", [1, 2]),
+        ("float32", np.ma.masked),
+        ("int32", np.array([1])),
+        ("int64", np.datetime64(1, "s")),
+        ("i4,f4", "q"),
+        ("i4,f4", [(1, 2), (3, 4)]),
+    ],
+)
+def test_what_is_no_value(dtype: str, value: object) -> None:
+    """An array is filled with one number: all else raises ArgumentTypeError."""
+    with pytest.raises(ArgumentTypeError):
+        element_of(value, np.dtype(dtype))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float32", 1j),
+        ("float32", 1e39),
+        ("float64", 10**400),
+        pytest.param("float64", _ENORMOUS, id="enormous"),
+        ("complex64", 1e39j),
+        ("int32", 1.5),
+        ("int32", math.nan),
+        ("int32", math.inf),
+        ("int8", 300),
+        ("uint32", -1),
+        ("int64", 2.0**63),
+        ("bool", 2),
+    ],
+)
+def test_values_that_an_element_cannot_hold(dtype: str, value: object) -> None:
+    """A value out of range, and one that would lose its fraction or imaginary part, is refused."""
+    with pytest.raises(ArgumentValueError, match="cannot hold"):
+        element_of(value, np.dtype(dtype))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float32", 0.1),
+        ("float32", 2**24 + 1),
+        ("float16", math.inf),
+        ("float64", np.float32(0.1)),
+        ("int32", 3.0),
+        ("uint64", 2**64 - 1),
+        ("uint8", np.int64(255)),
+        ("bool", True),
+        ("complex64", 1 + 0.1j),
+        ("i4,f4", (1, 2.5)),
+    ],
+)
+def test_values_that_fill(dtype: str, value: object) -> None:
+    """A float is rounded, and every value that the dtype holds arrives as numpy converts it."""
+    expected = np.asarray(value, np.dtype(dtype))
+    assert element_of(value, np.dtype(dtype)).tobytes() == expected.tobytes()
+    if dtype == "float32":
+        assert np.isnan(element_of(math.nan, np.dtype(dtype)))
+
+
+def test_bytes_that_fill() -> None:
+    """A byte is an integer from 0 to 255, and nothing that only becomes one."""
+    assert [checked_byte(each) for each in (0, np.uint8(255))] == [0, 255]
+    for bad in (1.5, "1", True, None):
+        with pytest.raises(ArgumentTypeError):
+            checked_byte(bad)
+    for number in (-1, 256, _ENORMOUS):
+        with pytest.raises(ArgumentValueError, match="0 to 255"):
+            checked_byte(number)
+
+
+def test_what_cannot_be_written_out() -> None:
+    """An error's text names a value's type where Python does not write the value, or fails to."""
+
+    class Silent:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    assert shown(_ENORMOUS) == "an object of type int"
+    assert shown(Silent()) == "an object of type Silent"
+    assert len(shown(list(range(1000)))) == 60
+    with pytest.raises(ArgumentValueError, match="an object of type int"):
+        packed(_ENORMOUS, K.SIGNED, 4)

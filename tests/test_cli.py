@@ -67,6 +67,7 @@ def test_doctor_finds_the_toolchain() -> None:
     for component in ("NVRTC", "cuobjdump", "nvdisasm", "kernels"):
         assert findings[component]["found"]
         assert findings[component]["version"]
+    assert "sm_90" in findings["emulator"]["where"]
 
 
 @without_gpu
@@ -190,6 +191,12 @@ def test_defines_and_log(tmp_path: Path) -> None:
         (("ladder", "--from", "{broken}"), "broken.cu is not JSON"),
         (("ladder", "--from", "/nowhere/x"), "/nowhere/x cannot be read"),
         (("ladder", "--arch", "sm_70", "--no-run"), "sm_70"),
+        (("ladder", "ex3", "-d", "emulator", "-a", "sm_75"), "does not run code of sm_75"),
+        (("ladder", "ex3", "-d", "emulator", "-s", "8192"), "171 minutes"),
+        (("verify", "ex3", "-d", "emulator", "-s", "8192"), "171 minutes"),
+        (("sass", "ex3", "--executed", "-s", "8192"), "171 minutes"),
+        (("sass", "ex55"), "'ex55' is neither a rung nor a file"),
+        (("sass", "ex55", "--executed"), "ex3, ex4_16"),
         (("ladder", "--size", "0"), "between 1 and"),
         (("bench", "--size", "12y"), "12y"),
         (("compile", "k.cubin"), "k.cubin is no CUDA source but machine code"),
@@ -227,7 +234,7 @@ def test_what_needs_a_gpu_says_so(verb: str) -> None:
     done = lowgemm(*verb.split())
     assert done.returncode == 2
     assert "driver cannot be loaded" in done.stderr
-    assert "remedy" in done.stderr
+    assert "--device emulator" in done.stderr
 
 
 def test_ladder_json_has_a_row_a_rung_and_architecture() -> None:
@@ -326,6 +333,18 @@ def test_verify_on_the_emulator() -> None:
     assert [row["result"]["passed"] for row in json.loads(done.stdout)] == [True, True]
     done = lowgemm("verify", "ex5", "--device", "emulator", "--far")
     assert done.returncode == 2 and "26 GB" in done.stderr
+    done = lowgemm("verify", "ex5", "-d", "emulator", "-s", "33", "-s", "35")
+    assert "2 shapes x 2 inputs on emulator of sm_90, no finding" in done.stdout
+
+
+def test_columns_of_counts_are_told_apart_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a narrow terminal too no two columns have one name, and only those shown are explained."""
+    monkeypatch.setenv("COLUMNS", "80")
+    done = lowgemm("ladder", "ex5", "-d", "emulator", "-a", "sm_90", "-s", "64")
+    assert "shared/ideal   global/ideal" in done.stdout
+    assert "shared/ideal: passes" in done.stdout
+    assert "sectors: " not in done.stdout and "hot loop: " not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 TRANSPOSE = """
@@ -373,12 +392,12 @@ def test_sass_executed_as_data_and_markdown() -> None:
         (("ex5", "--executed", "--launch", LAUNCH), "follows from --size"),
         (("ex5", "--launch", LAUNCH), "go with --executed"),
         (("ex5", "--executed", "--text"), "leave out other views"),
-        (("{source}", "--executed"), "needs --launch"),
+        (("{source}", "--executed"), "such as --launch 'grid=8 block=256 args=f32["),
         (("{source}.cu", "--executed"), "cannot be read"),
         (("x.cubin", "--executed"), "no cubins"),
         (("{source}", "--executed", "--launch", LAUNCH, "-s", "64"), "--size is for rungs"),
         (("{source}", "--executed", "--launch", "grid=1"), "names no grid or no block"),
-        (("{source}", "--executed", "--launch", "grid=1 block=1 args=f99[2]"), "no such type"),
+        (("{source}", "--executed", "--launch", "grid=1 block=1 args=f99[2]"), "no type is"),
         (("{source}", "--executed", "--launch", "grid=1 block=1 args=x"), "neither a number"),
         (("{source}", "--executed", "--launch", "grid=1 block=32 args=1"), "takes 3 arguments"),
     ],
@@ -392,3 +411,24 @@ def test_sass_executed_refuses_what_makes_no_sense(
     done = lowgemm("sass", *(a.format(source=source) for a in arguments))
     assert done.returncode == 2
     assert said in " ".join(done.stderr.replace("│", " ").split())
+
+
+PAIR = """
+__global__ void one(float* x) { x[threadIdx.x] = 1; }
+__global__ void two(float* x, int n) { x[threadIdx.x] = n; }
+"""
+
+
+def test_only_chooses_among_the_kernels_of_all_files(tmp_path: Path) -> None:
+    """A file without such a kernel is no error; a launch that fits not all tells of --only."""
+    pair, single = tmp_path / "pair.cu", tmp_path / "single.cu"
+    pair.write_text(PAIR, encoding="utf-8")
+    single.write_text("__global__ void single(float* x) { *x = 1; }\n", encoding="utf-8")
+    run = ["sass", str(pair), str(single), "--executed", "--launch", "grid=1 block=32 args=f32[32]"]
+    done = lowgemm(*run, "--only", "one")
+    assert done.returncode == 0, done.stderr
+    assert "1 warp:" in done.stdout
+    done = lowgemm(*run)
+    assert done.returncode == 2
+    assert "kernel two takes 2 arguments" in done.stderr
+    assert "--only chooses one of two, one, single" in done.stderr

@@ -181,9 +181,10 @@ def test_a_source_without_kernel_is_no_empty_success() -> None:
 
 
 def test_a_wrong_name_expression_is_explained() -> None:
-    """A name expression that names nothing raises CompilationError that repeats it."""
-    with pytest.raises(CompilationError, match="ex9<true>"):
+    """A name expression that names nothing raises CompilationError with it and what there is."""
+    with pytest.raises(CompilationError, match="ex9<true>") as caught:
         compile_source(TEMPLATE, arch=90, name_expressions=("ex9<true>",))
+    assert "a kernel of the source (ex8)" in caught.value.remedy
 
 
 @pytest.mark.parametrize("arch", ["sm_95", "sm_80a", "sm_90f", "compute_90", "hopper", 30])

@@ -23,6 +23,7 @@ from lowgemm.device.faults import FAULT_CODES, LaunchLog, LaunchRecord
 from lowgemm.errors import (
     ArchitectureMismatchError,
     ArgumentCountError,
+    ArgumentTypeError,
     ArgumentValueError,
     ArrayLayoutError,
     BlockSizeError,
@@ -366,8 +367,9 @@ class NoDriver:
 def test_no_driver_is_its_own_error() -> None:
     """Without a driver each entry raises DriverNotFoundError with what to do, and is not fatal."""
     for function in (driver_version, gpu_count, Gpu):
-        with pytest.raises(DriverNotFoundError, match="install the NVIDIA driver"):
+        with pytest.raises(DriverNotFoundError, match="install the NVIDIA driver") as caught:
             function(api=NoDriver())
+        assert caught.value.__suppress_context__  # the bindings' error says nothing more
     assert gpu_available(api=NoDriver()) is False
 
 
@@ -386,8 +388,9 @@ def test_no_gpu(api: StandIn) -> None:
     """A driver without a GPU, or without that GPU, raises NoGpuError."""
     with pytest.raises(NoGpuError, match="no GPU 3: 1 found"):
         Gpu(3, api=api)
-    with pytest.raises(NoGpuError):
-        Gpu(-1, api=api)
+    for ordinal in (-1, "a", 0.5, True):
+        with pytest.raises(NoGpuError):
+            Gpu(ordinal, api=api)  # type: ignore[arg-type]
     api.fail["cuInit"] = REAL.CUresult.CUDA_ERROR_NO_DEVICE
     with pytest.raises(NoGpuError, match="CUDA_ERROR_NO_DEVICE"):
         Gpu(api=api)
@@ -568,6 +571,37 @@ def test_fill(gpu: Gpu, dtype: str, value: Any) -> None:
         array.fill_bytes(256)
 
 
+def test_bad_contents_change_nothing(api: StandIn, gpu: Gpu) -> None:
+    """What an array cannot hold, a part that is none, what is no stream: errors, and no call."""
+    array, empty = gpu.upload(np.arange(4, dtype=np.int32)), gpu.empty(0, np.int32)
+    array.view(np.int64(1), 2).fill(1)  # type: ignore[arg-type]
+    api.calls.clear()
+    for value in (1.5, 1j, 2**31):
+        with pytest.raises(ArgumentValueError, match="cannot hold"):
+            array.fill(value)
+    for bad in ("q", [1, 2]):
+        with pytest.raises(ArgumentTypeError):
+            array.fill(bad)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError):
+        array.fill_bytes(1.5)  # type: ignore[arg-type]
+    with pytest.raises(ArrayLayoutError, match="offset"):
+        array.view(1.5, 2)  # type: ignore[arg-type]
+    with pytest.raises(ArrayLayoutError, match="download it first"):
+        gpu.upload(array)  # type: ignore[arg-type]
+    for shape in ((1 << 40, 1 << 40), (1,) * 100):
+        with pytest.raises(ArrayLayoutError):
+            gpu.empty(shape)
+    for target in (array, empty):
+        with pytest.raises(StreamDeviceError):
+            target.fill(7, stream="s")
+        with pytest.raises(StreamDeviceError):
+            target.download(stream="s")
+    with pytest.raises(StreamDeviceError):
+        gpu.upload(np.zeros(4), stream="s")
+    assert api.calls == []
+    assert array.download().tolist() == [0, 1, 1, 3]
+
+
 def test_views(api: StandIn, gpu: Gpu) -> None:
     """A view is a part of the memory, keeps it alive and stays within it."""
     array = gpu.upload(np.arange(12, dtype=np.float32))
@@ -678,6 +712,18 @@ def test_streams_and_events(api: StandIn, gpu: Gpu) -> None:
     del start, end
     gc.collect()
     assert api.live == {"stream": set(), "event": set(), "module": set()}
+
+
+def test_what_is_no_event(gpu: Gpu) -> None:
+    """A stream records and awaits events of a GPU only."""
+    stream, event = gpu.stream(), gpu.event()
+    for bad in (5, "s", stream):
+        with pytest.raises(StreamDeviceError, match="no event of a GPU"):
+            stream.record(bad)  # type: ignore[arg-type]
+        with pytest.raises(StreamDeviceError, match="no event of a GPU"):
+            stream.wait(bad)  # type: ignore[arg-type]
+        with pytest.raises(StreamDeviceError, match="no event of a GPU"):
+            event.elapsed_us(bad)  # type: ignore[arg-type]
 
 
 def test_foreign_stream_is_not_destroyed(api: StandIn, gpu: Gpu) -> None:
@@ -832,6 +878,8 @@ def test_kernel_lookup(gpu: Gpu) -> None:
     assert (module.kernel().registers, module.kernel().max_threads) == (40, 1024)
     with pytest.raises(KernelNotFoundError):
         module.kernel("none")
+    with pytest.raises(ArgumentTypeError, match="axpy"):
+        module.kernel(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100", "sm_89"])
@@ -895,6 +943,10 @@ def test_wrap(api: StandIn, gpu: Gpu) -> None:
     assert "cuMemFree" not in api.calls
     with pytest.raises(ArrayLayoutError, match="GPU 1, not on GPU 0"):
         gpu.wrap(Foreign(0x1001))
+    objects = Foreign(0x1000)
+    objects.__cuda_array_interface__["typestr"] = "|O"
+    with pytest.raises(DtypeError, match="object"):
+        gpu.wrap(objects)
     own = gpu.zeros(3)
     assert gpu.wrap(own) is own
 

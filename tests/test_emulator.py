@@ -161,7 +161,7 @@ def test_a_kernel_without_end_is_stopped() -> None:
     source = "__global__ void for_ever(volatile int* x) { while (x[0] == 0) {} }"
     with Emulator(instructions=20_000) as device:
         kernel = device.load(_compiled(source)).kernel()
-        with pytest.raises(EmulationError, match=r"for_ever.*more than 20000"):
+        with pytest.raises(EmulationError, match=r"for_ever.*more than 20000 instructions \(one"):
             kernel.launch(device.zeros(1, "int32"), grid=1, block=32)
 
 
@@ -199,6 +199,61 @@ def test_findings_are_raised_or_collected() -> None:
         assert (finding.count, finding.thread, finding.cta) == (8, (24, 0, 0), (0, 0, 0))
         assert finding.line is not None and "beyond" in str(finding)
         assert (x.download() == 1).all()  # the run went on
+
+
+def test_a_kernel_has_the_findings_of_its_last_launch() -> None:
+    """The device keeps those of all launches, the kernel only those of the latest."""
+    source = "__global__ void beyond(int* x, int by) { x[threadIdx.x + by] = 1; }"
+    with Emulator(findings="collect") as device:
+        kernel, x = device.load(_compiled(source)).kernel(), device.zeros(32, "int32")
+        assert isinstance(kernel, EmulatorKernel) and not kernel.findings
+        kernel.launch(x, 8, grid=1, block=32)
+        (finding,) = device.findings
+        assert list(kernel.findings) == [finding]
+        assert "right behind the end" in str(finding) and "(kernel.cu:1)" in str(finding)
+        kernel.launch(x, 0, grid=1, block=32)
+        assert not kernel.findings and device.findings == [finding]
+
+
+def test_dynamic_shared_memory_that_was_not_given_is_hinted_at() -> None:
+    """An access to shared memory of a launch that has none tells of ``shared_bytes``."""
+    source = """extern __shared__ int tile[];
+    __global__ void dynamic(int* x) {
+        tile[threadIdx.x] = 1;
+        x[threadIdx.x] = tile[threadIdx.x];
+    }"""
+    with Emulator(findings="collect") as device:
+        kernel, x = device.load(_compiled(source)).kernel(), device.zeros(32, "int32")
+        kernel.launch(x, grid=1, block=32)
+        assert "launch it with shared_bytes=" in device.findings[0].detail
+        device.findings.clear()
+        kernel.launch(x, grid=1, block=32, shared_bytes=128)
+        assert device.findings == []
+
+
+def test_the_worst_access_tells_where_it_is_and_draws_itself() -> None:
+    """It has address, text, line and ways; of an atomic each lane is a letter."""
+    source = """__global__ void crowd(int* x) {
+        __shared__ int count[64];
+        count[2 * threadIdx.x % 64 + threadIdx.x / 32] = 0;
+        __syncthreads();
+        atomicAdd(&count[threadIdx.x / 8], 1);
+        __syncthreads();
+        x[threadIdx.x] = count[threadIdx.x];
+    }"""
+    with Emulator() as device:
+        kernel = device.load(_compiled(source)).kernel()
+        assert isinstance(kernel, EmulatorKernel) and kernel.counts.worst_access() is None
+        kernel.launch(device.zeros(64, "int32"), grid=1, block=64)
+        store, atomic = sorted(kernel.counts.worst.values(), key=lambda each: each.index)
+        assert kernel.counts.worst_access() == atomic
+        for access, ways, line, what in ((store, 2, 3, "words"), (atomic, 8, 5, "lanes")):
+            assert access.line is not None and access.line.line == line and access.ways == ways
+            head, picture = str(access).split("\n", 1)
+            assert head.startswith(f"{access.address:#06x} {access.text} (kernel.cu:{line})")
+            assert head.endswith(f"{access.wavefronts} wavefronts, {ways} {what} in one bank")
+            assert f"at most {ways}" in picture
+        assert "   7  h..............................." in str(atomic)
 
 
 def test_counts_are_kept_until_they_are_reset() -> None:
@@ -300,3 +355,64 @@ def test_a_trap_is_a_finding(arch: str, limit: int, count: int) -> None:
         assert (finding.kind, finding.count) == (FindingKind.TRAP, count)
         assert finding.thread == (limit, 0, 0)
         assert out.download().tolist() == [2] * limit + [0] * (64 - limit)
+
+
+def test_bad_contents_change_nothing() -> None:
+    """What an array cannot hold, a part that is none and a foreign stream: errors, and no write."""
+    with Emulator() as device, Emulator() as other:
+        array = device.upload(np.arange(4, dtype=np.int32))
+        array.view(np.int64(1), 2).fill(1)  # type: ignore[arg-type]
+        before = array.download()
+        for value in (1.5, 1j, 2**31):
+            with pytest.raises(ArgumentValueError, match="cannot hold"):
+                array.fill(value)
+        with pytest.raises(ArgumentTypeError):
+            array.fill_bytes(1.5)  # type: ignore[arg-type]
+        with pytest.raises(ArrayLayoutError, match="offset"):
+            array.view(1.5, 2)  # type: ignore[arg-type]
+        with pytest.raises(ArrayLayoutError, match="download it first"):
+            device.upload(array)  # type: ignore[arg-type]
+        for stream in (3, "s", other.stream()):
+            with pytest.raises(StreamDeviceError):
+                array.fill(7, stream=stream)
+            with pytest.raises(StreamDeviceError):
+                array.fill_bytes(7, stream=stream)
+            with pytest.raises(StreamDeviceError):
+                array.upload(before + 1, stream=stream)
+            with pytest.raises(StreamDeviceError):
+                array.download(stream=stream)
+            with pytest.raises(StreamDeviceError):
+                device.upload(before, stream=stream)
+        assert array.download().tolist() == before.tolist() == [0, 1, 1, 3]
+        array.fill(7, stream=device.stream())
+        assert array.download(stream=device.stream()).tolist() == [7] * 4
+
+
+def test_streams_and_events_belong_to_one_emulator() -> None:
+    """A stream or an event of another emulator, and what is neither, is refused."""
+    with Emulator() as device, Emulator() as other:
+        stream, event = device.stream(), device.event()
+        assert device.stream(stream) is not stream
+        for bad in (5, "s", other.event(), other.stream()):
+            with pytest.raises(StreamDeviceError):
+                stream.record(bad)  # type: ignore[arg-type]
+            with pytest.raises(StreamDeviceError):
+                stream.wait(bad)  # type: ignore[arg-type]
+            with pytest.raises(StreamDeviceError):
+                event.elapsed_us(bad)  # type: ignore[arg-type]
+            with pytest.raises(StreamDeviceError):
+                event.record(bad)
+            with pytest.raises(StreamDeviceError):
+                device.stream(bad)
+
+
+def test_names_and_switches_of_the_right_type() -> None:
+    """A kernel's name is a text and strict a bool: nothing else is taken for one."""
+    with Emulator() as device, pytest.raises(ArgumentTypeError, match="saxpy"):
+        device.load(_compiled(SAXPY)).kernel(3)  # type: ignore[arg-type]
+    for value in ("yes", 1, None):
+        with pytest.raises(ArgumentValueError, match="strict="):
+            Emulator(strict=value)  # type: ignore[arg-type]
+    for words in (3, np.array(["raise", "collect"])):
+        with pytest.raises(ArgumentValueError, match="findings="):
+            Emulator(findings=words)  # type: ignore[arg-type]

@@ -471,10 +471,9 @@ def around_powers(form: Format) -> Bits:
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
-@pytest.mark.parametrize("target", [16, 32, 64])
-def test_integer_to_float(target: int, rounding: ar.Rounding) -> None:
+@pytest.mark.parametrize("form", [HALF, BFLOAT16, SINGLE, DOUBLE])
+def test_integer_to_float(form: Format, rounding: ar.Rounding) -> None:
     """I2F rounds integers of every width once, and knows their ends."""
-    form = {16: HALF, 32: SINGLE, 64: DOUBLE}[target]
     rng = np.random.default_rng(32)
     values = rng.integers(0, 2**64, 600, np.uint64) >> rng.integers(0, 64, 600, np.uint64)
     ends = [2**power + near for power in range(1, 64) for near in (-1, 0, 1)]
@@ -487,8 +486,9 @@ def test_integer_to_float(target: int, rounding: ar.Rounding) -> None:
                 number -= 2**source if signed and number >= 2 ** (source - 1) else 0
                 expected.append(encode(number, 0, form, rounding) if number else 0)
             result = ar.i2f(
-                values, source_bits=source, signed=signed, target_bits=target, rounding=rounding
-            )
+                values, source_bits=source, signed=signed, target_bits=form.width_bits,
+                bf16=form is BFLOAT16, rounding=rounding,
+            )  # fmt: skip
             same(result, expected, values)
 
 
@@ -544,15 +544,22 @@ def converted(bits: int, form: Format, goal: Format, rounding: str) -> int:
     return {"zero": sign, "infinite": sign | goal.infinity, "nan": nan}[what]
 
 
-@pytest.mark.parametrize("rounding", ["RN", "RZ"])
-def test_bfloat16_conversions(rounding: Any) -> None:
-    """Float32 goes to bfloat16 with one rounding, and back as it is."""
-    bits = np.concatenate([patterns(SINGLE, 5000, 35), halfway(SINGLE, BFLOAT16)])
-    expected = [converted(part, SINGLE, BFLOAT16, rounding) for part in bits.tolist()]
-    result = ar.f2f_bf16(bits, rounding=rounding)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("form", [HALF, SINGLE, DOUBLE])
+def test_bfloat16_conversions(form: Format, rounding: ar.Rounding) -> None:
+    """A float of any width goes to bfloat16 with one rounding, and back as it is."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    if form is not HALF:
+        bits = np.concatenate([patterns(form, 5000, 35), halfway(form, BFLOAT16)])
+    expected = [
+        BFLOAT16.nan if kind(part, form) == "nan" else converted(part, form, BFLOAT16, rounding)
+        for part in bits.tolist()
+    ]
+    settings: dict[str, Any] = {"source_bits": form.width_bits, "rounding": rounding}
+    result = ar.f2f_bf16(bits, **settings)
     same(result, expected, bits)
     assert np.array_equal(ar.bf16_to_f32(result) >> 16, result)
-    relu = ar.f2f_bf16(bits, rounding=rounding, relu=True)
+    relu = ar.f2f_bf16(bits, **settings, relu=True)
     assert relu.tolist() == [0 if part >= 0x8000 else part for part in expected]
 
 

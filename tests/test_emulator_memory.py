@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from lowgemm.emulator import global_memory
 from lowgemm.emulator.clocks import Clocks
 from lowgemm.emulator.findings import FindingKind, Problem
 from lowgemm.emulator.global_memory import ATOMIC_TYPES, GlobalMemory, read_modify_write
 from lowgemm.emulator.shared_memory import SharedMemory
-from lowgemm.errors import ArgumentValueError
+from lowgemm.errors import ArgumentValueError, EmulationError
 
 Found = set[tuple[FindingKind, int]]
 
@@ -59,12 +61,25 @@ def test_lanes_read_what_lanes_wrote(width: int) -> None:
 
 
 def test_allocations_lie_apart() -> None:
-    """Addresses are multiples of 512 with at least 512 bytes of nothing behind each allocation."""
+    """Between two lie at least 512 bytes and eight times the larger one; all have 47 bits."""
     memory = GlobalMemory()
-    bases = [memory.allocate(nbytes) for nbytes in (1, 511, 512, 513)]
-    assert bases[0] == 0x7F0000000000
-    for nbytes, base, after in zip((1, 511, 512), bases, bases[1:], strict=False):
-        assert base % 512 == 0 and after - (base + nbytes) >= 512
+    sizes = (1, 511, 1 << 20, 513)
+    bases = [memory.allocate(nbytes) for nbytes in sizes]
+    for number, (base, after) in enumerate(pairwise(bases)):
+        gap = after - (base + sizes[number])
+        assert base % 512 == 0 and gap >= max(512, *(8 * each for each in sizes[number:][:2]))
+    assert bases[-1] < 1 << 47
+    for address in (bases[2] + (2 << 20), bases[2] - (1 << 20)):
+        assert found(memory.load(u64(address), 4)[1]) == {(FindingKind.GLOBAL_OUT_OF_BOUNDS, 0)}
+
+
+def test_addresses_run_out_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is given out twice: when none are left, an allocation is refused."""
+    monkeypatch.setattr(global_memory, "_END_ADDRESS", global_memory._FIRST_ADDRESS + 4096)
+    memory = GlobalMemory()
+    memory.allocate(512)
+    with pytest.raises(EmulationError, match="no addresses are left for 512 bytes"):
+        memory.allocate(512)
 
 
 def test_out_of_bounds_names_the_allocation() -> None:
@@ -77,7 +92,7 @@ def test_out_of_bounds_names_the_allocation() -> None:
     values, problems = memory.load(addresses, 4)
     assert values.tolist() == [[0x07070707, 0, 0, 0, 0, 0]]
     assert found(problems) == {(FindingKind.GLOBAL_OUT_OF_BOUNDS, lane) for lane in (1, 3, 4, 5)}
-    assert problems[0].detail == "0 bytes behind the end of an allocation of 4096 bytes (A)"
+    assert problems[0].detail == "right behind the end of an allocation of 4096 bytes (A)"
     _, problems = memory.load(u64(base + 4088), 16)
     assert (
         problems[0].detail == "8 of 16 bytes reach over the end of an allocation of 4096 bytes (A)"

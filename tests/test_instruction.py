@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from corpus import ALL, ARCHS, SPECIFIC, build, kernels
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowgemm.binary.instruction import INSTRUCTION_BYTES, Instruction, decode
+from lowgemm.binary.instruction import INSTRUCTION_BYTES, Instruction, SourceLine, decode
 from lowgemm.binary.sass import SassKernel
 from lowgemm.errors import CubinError, EncodingError
 from lowgemm.gemm import RUNG_NAMES
@@ -27,6 +28,16 @@ def body(instruction: Instruction) -> tuple[str, str]:
     text = re.sub(r"^@!?U?P\w+\s+", "", instruction.text)
     mnemonic, _, operands = text.partition(" ")
     return mnemonic.rstrip(";"), operands
+
+
+def test_a_source_line_is_shown_from_here_where_that_is_shorter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths are without detours, and relative to the working directory where that is shorter."""
+    monkeypatch.chdir(tmp_path)
+    assert SourceLine(f"{tmp_path}/kernel.cu", 3).short == "kernel.cu:3"
+    assert SourceLine(f"{tmp_path}/a/../b/k.cu", 3).short == "b/k.cu:3"
+    assert SourceLine("/k.cu", 3).short == "/k.cu:3"
 
 
 @pytest.mark.parametrize("arch", ARCHS)

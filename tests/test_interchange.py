@@ -413,6 +413,19 @@ def test_what_is_no_stream(stream: object) -> None:
         foreign_stream_handle(stream)
 
 
+def test_a_stream_that_fails_when_asked_is_a_typed_error() -> None:
+    """An error of the other library's own, or a class in place of its object, is put in words."""
+
+    class Gone:
+        @property
+        def __cuda_stream__(self) -> Any:
+            raise RuntimeError("the library is shut down")
+
+    for stream, text in ((Gone(), "shut down"), (Protocol, "missing")):
+        with pytest.raises(StreamDeviceError, match=f"does not tell its stream.*{text}"):
+            foreign_stream_handle(stream)
+
+
 def test_streams_without_the_protocol() -> None:
     """Streams of older torch and CuPy releases are known by their attributes."""
     torch = type("Stream", (), {"__module__": "torch.cuda.streams", "cuda_stream": 5})
@@ -469,6 +482,7 @@ def test_contiguity() -> None:
         {"shape": (-1, 3)},
         {"shape": None},
         {"typestr": None, "shape": 5},
+        {"typestr": ","},
         {"stream": "one"},
         {"stream": -2},
     ],
@@ -483,10 +497,11 @@ def test_a_damaged_interface_is_a_typed_error(change: dict[str, Any]) -> None:
         as_view(Odd())
 
 
+@pytest.mark.parametrize("base", [object, Exporter])
 @pytest.mark.parametrize("interface", [[], 5, "text"])
-def test_an_interface_of_another_type_is_a_typed_error(interface: object) -> None:
-    """A __cuda_array_interface__ that is no dict raises ArrayLayoutError."""
-    odd = type("Odd", (), {"__cuda_array_interface__": interface})
+def test_an_interface_of_another_type_is_a_typed_error(interface: object, base: type) -> None:
+    """A __cuda_array_interface__ that is no dict raises ArrayLayoutError, beside DLPack too."""
+    odd = type("Odd", (base,), {"__cuda_array_interface__": interface})
     with pytest.raises(ArrayLayoutError):
         as_view(odd())
 

@@ -36,7 +36,7 @@ def test_shape_is_filled_up_with_ones(written: Any, normal: tuple[int, int, int]
 @pytest.mark.parametrize("bad", [0, -1, (4, 0), (1, 1, 1, 1), (), 1.0, "4", True, None, (2.0, 1)])
 def test_shape_that_means_nothing_is_refused(bad: Any) -> None:
     """An empty, negative, fractional or four-dimensional grid or block raises its own error."""
-    with pytest.raises(GridSizeError):
+    with pytest.raises(GridSizeError, match="remedy"):
         LaunchShape.of(bad, 1)
     with pytest.raises(BlockSizeError):
         LaunchShape.of(1, bad)

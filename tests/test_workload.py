@@ -27,6 +27,12 @@ def test_a_workload_is_read_from_text() -> None:
     )
 
 
+def test_a_workload_is_read_as_people_write_it() -> None:
+    """Blanks beside commas do not matter, an array may have a shape, ``shared_bytes`` counts."""
+    workload = Workload.parse("grid=2, 2 block=8 shared_bytes=32 args=f32[4, 8]:zeros, u8[3] , 64")
+    assert workload == Workload.parse("grid=2,2 block=8 shared=32 args=f32[32]:zeros,u8[3],64")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -35,8 +41,9 @@ def test_a_workload_is_read_from_text() -> None:
         ("grid=1 grid=2 block=1", "'grid=2' is no part"),
         ("grid=a block=1", "no list of whole numbers"),
         ("grid=1 block=1 args=f32[x]", "neither a number nor an array"),
-        ("grid=1 block=1 args=q4[8]", "no such type or content"),
-        ("grid=1 block=1 args=f32[8]:ones", "no such type or content"),
+        ("grid=1 block=1 args=q4[8]", "no type is 'q4'"),
+        ("grid=1 block=1 args=f32[8]:ones", "no content is 'ones'"),
+        ("grid=1 block=1 shared=8 shared_bytes=8", "'shared_bytes=8' is no part"),
     ],
 )
 def test_what_is_no_launch_is_refused(text: str, said: str) -> None:

@@ -1022,6 +1022,53 @@ def rotate_tile(device: Device, module: Module) -> None:
     _equal(out.download(), np.stack([following, x[:, 0]], axis=1))
 
 
+@_case("pipeline_api")
+def pad_rows(device: Device, module: Module) -> None:
+    rows, n, threads = 5, 101, 32
+    x = _random(71).integers(1, 99, (rows, n), dtype=np.int32)
+    # In memory a row begins at a multiple of 16 bytes, and the last one ends where its data do.
+    there = np.zeros((rows, 104), np.int32)
+    there[:, :n] = x
+    out = device.empty((rows, 4 * threads), np.int32)
+    module.kernel("pad_rows").launch(
+        device.upload(there.reshape(-1)[: -(104 - n)]), out, n, rows, grid=2, block=threads
+    )
+    _equal(out.download(), np.pad(x, ((0, 0), (0, 4 * threads - n))))
+
+
+@_case("split_barriers", _NO_FMA)
+def smooth_ring(device: Device, module: Module) -> None:
+    blocks, threads, rounds = 3, 64, 7
+    x = _normal(72, blocks, threads)
+    out = device.empty((blocks, threads))
+    module.kernel("smooth_ring").launch(device.upload(x), out, rounds, grid=blocks, block=threads)
+    for _ in range(rounds):
+        around = np.roll(x, 1, axis=1) + np.roll(x, -1, axis=1)
+        x = np.float32(0.5) * x + np.float32(0.25) * around
+    _equal(out.download(), x)
+
+
+@_case("split_barriers")
+def leave_one_by_one(device: Device, module: Module) -> None:
+    threads = 40
+    out = device.zeros(threads, np.int32)
+    module.kernel("leave_one_by_one").launch(out, grid=1, block=threads)
+    counted = np.cumsum(np.arange(threads, 0, -1))
+    _equal(out.download(), np.append(counted[:-1], 0))
+
+
+@_case("tiles")
+def look_in_tiles(device: Device, module: Module) -> None:
+    x = _random(73).integers(0, 99, 192, dtype=np.int32)
+    for size in (4, 16):
+        out = device.zeros(192, np.int32)
+        module.kernel(f"look_of_{size}").launch(device.upload(x), out, grid=2, block=96)
+        tiles = x.reshape(-1, size)
+        odd = (tiles & 1).sum(axis=1)
+        state = (tiles == 7).any(axis=1) + 2 * (tiles < 90).all(axis=1)
+        _equal(out.download(), np.repeat((tiles.max(axis=1) * 100 + odd) * 4 + state, size))
+
+
 @_case("clusters", min_capability=(9, 0))
 def histogram_cluster(device: Device, module: Module) -> None:
     n, cluster = 1999, 4

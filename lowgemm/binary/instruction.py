@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -42,6 +43,12 @@ class SourceLine:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+    @property
+    def short(self) -> str:
+        """The same with the file's path from the working directory, where that is shorter."""
+        path = os.path.normpath(self.file)
+        return f"{min(os.path.relpath(path), path, key=len)}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from lowgemm.errors import OutputError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from lowgemm.gemm import GemmProblem
     from lowgemm.studies.ladder import Progress
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ __all__ = [
     "compiler_arguments",
     "console",
     "default_archs",
+    "emulated_problem",
     "print_json",
     "progress_bar",
     "show",
@@ -96,6 +98,36 @@ def choose_device(choice: DeviceChoice | None) -> DeviceChoice:
     if choice is None:
         return DeviceChoice.GPU if gpu_available() else DeviceChoice.EMULATOR
     return choice
+
+
+#: Products of the largest problem that the emulator is given: 2048 x 2048 x 2048.
+_MOST_PRODUCTS = 2**33
+#: Of the fastest rung on one core, checked on two sets of data; the slowest takes ten times that.
+_SECONDS_OF_2_30_PRODUCTS = 20
+
+
+def emulated_problem(text: str | None) -> GemmProblem:
+    """The problem asked for, or one of seconds, to be run on the emulator.
+
+    Raises
+    ------
+    ProblemSizeError
+        The text is no problem, or one of hours.
+    """
+    from lowgemm.errors import ProblemSizeError
+    from lowgemm.gemm import GemmProblem
+    from lowgemm.studies.ladder import EMULATED_PROBLEM
+
+    problem = GemmProblem.parse(text) if text else EMULATED_PROBLEM
+    products = problem.m * problem.n * problem.k
+    if products > _MOST_PRODUCTS:
+        minutes = _SECONDS_OF_2_30_PRODUCTS * products / 2**30 / 60
+        raise ProblemSizeError(
+            f"{problem} takes the emulator about {minutes:,.0f} minutes for the fastest rung and "
+            "ten times that for the slowest",
+            "choose a --size of 2048 or less, or --device gpu on a machine with a GPU",
+        )
+    return problem
 
 
 ARCHS_WITHOUT_GPU = ("sm_80", "sm_90", "sm_120")

@@ -29,6 +29,7 @@ from lowgemm.cli.common import (
     app,
     choose_device,
     console,
+    emulated_problem,
     print_json,
     progress_bar,
     show,
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lowgemm.analysis import SassReport
+    from lowgemm.emulator import Finding
+    from lowgemm.gemm import GemmProblem
     from lowgemm.report import LadderReport
     from lowgemm.studies.ladder import CompiledRung, Progress
+    from lowgemm.studies.verification import Verdict
 
 __all__ = ["bench", "ladder", "verify"]
 
@@ -124,19 +128,21 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check rungs on many shapes: on the GPU, or on the emulator with its eyes on memory."""
+    from lowgemm.device import Gpu
+    from lowgemm.emulator import Emulator
     from lowgemm.gemm import GemmProblem, check_names, rung
-    from lowgemm.studies.devices import open_device
     from lowgemm.studies.verification import EMULATED_SHAPES, SHAPES, verify, verify_far_offsets
-    from lowgemm.view import verdict_table
+    from lowgemm.view.columns import counted
 
     names = check_names(rungs or ())
-    kind = choose_device(device)
-    if far and kind is DeviceChoice.EMULATOR:
+    on_gpu = choose_device(device) is DeviceChoice.GPU
+    if far and not on_gpu:
         raise typer.BadParameter("--far takes 26 GB of a GPU's memory: leave it out")
-    where = open_device(kind.value, arch)
+    where = Gpu() if on_gpu else Emulator(arch, findings="collect")
     chosen = [rung(name, where.architecture) for name in names]
-    usual = SHAPES if kind is DeviceChoice.GPU else EMULATED_SHAPES
-    problems = [GemmProblem.parse(text) for text in size] if size else list(usual)
+    problems = list(SHAPES if on_gpu else EMULATED_SHAPES)
+    if size:
+        problems = [GemmProblem.parse(text) if on_gpu else emulated_problem(text) for text in size]
     total = 2 * len(problems) * len(chosen) + (len(chosen) if far else 0)
     verdicts = []
     with progress_bar() as tell:
@@ -146,21 +152,35 @@ def verify(
             for verdict in stream:
                 verdicts.append(verdict)
                 tell(f"{verdict.rung} on {verdict.problem}", len(verdicts), total)
+    findings = where.findings if isinstance(where, Emulator) else []
     if as_json:
         print_json([{**asdict(v), "problem": str(v.problem)} for v in verdicts])
+        for finding in findings:
+            print(finding, file=sys.stderr)
     else:
-        summary = []
-        for item in chosen:
-            mine = [v for v in verdicts if v.rung == item.name]
-            failures = [
-                f"{v.problem}, {v.data} data: {v.result.reason}"
-                for v in mine
-                if not v.result.passed
-            ]
-            summary.append((item.name, len(mine) - len(failures), len(mine), "".join(failures[:1])))
-        show(verdict_table(summary))
-    if not all(verdict.result.passed for verdict in verdicts):
+        what = f"{counted(len(problems), 'shape')} x 2 inputs on {where.name}"
+        if far:
+            what += ", offsets beyond 2^31"
+        if not on_gpu:
+            what += f", {counted(len(findings), 'finding')}"
+        _show_verdicts(verdicts, findings, what)
+    if findings or not all(verdict.result.passed for verdict in verdicts):
         raise typer.Exit(1)
+
+
+def _show_verdicts(verdicts: Sequence[Verdict], findings: Sequence[Finding], what: str) -> None:
+    from lowgemm.view import verdict_table
+
+    summary = []
+    for name in dict.fromkeys(verdict.rung for verdict in verdicts):
+        mine = [v for v in verdicts if v.rung == name]
+        failures = [
+            f"{v.problem}, {v.data} data: {v.result.reason}" for v in mine if not v.result.passed
+        ]
+        summary.append((name, len(mine) - len(failures), len(mine), "".join(failures[:1])))
+    show(verdict_table(summary))
+    for line in (*map(str, findings), what):
+        show(line)
 
 
 def _ladder_report(
@@ -180,19 +200,19 @@ def _ladder_report(
     from lowgemm.studies.inspection import inspect_ladder
     from lowgemm.studies.ladder import compile_ladder, run_ladder
 
-    problem = GemmProblem.parse(size or GPU_SIZE)
-    device = choose_device(device)
-    on_gpu = run and device is DeviceChoice.GPU
-    gpu = Gpu() if on_gpu else None
+    where = choose_device(device) if run else None
+    emulate = where is DeviceChoice.EMULATOR
+    problem = emulated_problem(size) if emulate else GemmProblem.parse(size or GPU_SIZE)
+    gpu = Gpu() if where is DeviceChoice.GPU else None
     chosen = archs or ([str(gpu.architecture)] if gpu else list(ARCHS_WITHOUT_GPU))
     with progress_bar() as tell:
         compiled = compile_ladder(chosen, check_names(rungs or ()), progress=tell)
         tell("reading the machine code", 0, 1)
         code = inspect_ladder(compiled)
-        if not run:
-            return join_ladder(compiled, unmeasured="--no-run was given", machine_code=code)
+        if emulate:
+            return _emulated(compiled, problem, code, tell)
         if gpu is None:
-            return _emulated(compiled, size, code, tell)
+            return join_ladder(compiled, unmeasured="--no-run was given", machine_code=code)
         own = [item for item in compiled if item.arch == gpu.architecture]
         if not own:
             unmeasured = f"the GPU here is {gpu.architecture}, none of {chosen}"
@@ -217,17 +237,14 @@ def _ladder_report(
 
 def _emulated(
     compiled: Sequence[CompiledRung],
-    size: str | None,
+    problem: GemmProblem,
     code: Mapping[tuple[str, str], SassReport],
     tell: Progress,
 ) -> LadderReport:
-    """The ladder on the emulator, where a problem of seconds is the default."""
-    from lowgemm.gemm import GemmProblem
     from lowgemm.report import join_ladder
     from lowgemm.studies.devices import NO_CLOCK
-    from lowgemm.studies.ladder import EMULATED_PROBLEM, emulate_ladder
+    from lowgemm.studies.ladder import emulate_ladder
 
-    problem = GemmProblem.parse(size) if size else EMULATED_PROBLEM
     return join_ladder(
         compiled,
         unmeasured=NO_CLOCK,

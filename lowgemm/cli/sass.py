@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -20,6 +22,7 @@ from lowgemm.cli.common import (
     compiler_arguments,
     console,
     default_archs,
+    emulated_problem,
     print_json,
     show,
     show_fitted,
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sass"]
 
+_LAUNCH = "grid=8 block=256 args=f32[2048],f32[2048]:zeros,2048"
+
 Targets = Annotated[list[str], typer.Argument(help="Rungs, .cu files or .cubin files.")]
 Listing = Annotated[bool, typer.Option("--text", help="The instructions, with source lines.")]
 Control = Annotated[bool, typer.Option("--control", help="The instructions with control words.")]
@@ -44,14 +49,19 @@ Compare = Annotated[
 ]
 Executed = Annotated[
     bool,
-    typer.Option("--executed", help="Run it on the emulator: what was executed, and how often."),
+    typer.Option(
+        "--executed",
+        help="Run it on the emulator, as sm_90 unless --arch is given: what was executed, and how "
+        "often.",
+    ),
 ]
 Launch = Annotated[
     str | None,
     typer.Option(
         "--launch",
-        help="With --executed, for a .cu file: 'grid=8 block=256 args=f32[99],i32[9]:zeros,99'; an "
-        "array is random without :zeros, :count or :empty.",
+        help="With --executed, for a .cu file: 'grid=8 block=256 args=f32[99],i32[9]:zeros,99', "
+        "where needed with cluster=2 and shared_bytes=4096 (dynamic shared memory); an array is "
+        "random without :zeros, :count or :empty.",
     ),
 ]
 Size = Annotated[
@@ -148,15 +158,18 @@ def _show_executed(
     markdown: bool,
     as_json: bool,
 ) -> None:
+    from lowgemm.studies.devices import DEFAULT_EMULATED
     from lowgemm.view.executed import executed_data, executed_markdown, executed_view
 
     launch, size = how
-    executions = [
-        execution
+    jobs = [
+        job
         for target in targets
-        for arch in archs or ["sm_90"]
-        for execution in _executions(target, arch, arguments, only, launch, size)
+        for arch in archs or [DEFAULT_EMULATED]
+        for job in _jobs(target, arch, arguments, launch, size)
     ]
+    kept = chosen(jobs, only, lambda job: job.kernel, lambda job: job.symbol)
+    executions = [_execute(job, kept) for job in kept]
     if as_json:
         print_json(executed_data(executions))
     elif markdown:
@@ -167,38 +180,69 @@ def _show_executed(
         raise typer.Exit(1)
 
 
-def _executions(
-    target: str,
-    arch: str,
-    arguments: CompilerArguments,
-    only: str | None,
-    launch: str | None,
-    size: str | None,
-) -> list[Execution]:
+class _Job(NamedTuple):
+    """A kernel to be run on the emulator."""
+
+    kernel: str
+    symbol: str
+    run: Callable[[], Execution]
+
+
+def _jobs(
+    target: str, arch: str, arguments: CompilerArguments, launch: str | None, size: str | None
+) -> list[_Job]:
     from lowgemm.compiler.compile import read_source
-    from lowgemm.gemm import RUNG_NAMES, GemmProblem, rung
+    from lowgemm.gemm import rung
     from lowgemm.runtime.workload import Workload
     from lowgemm.studies.execution import execute_build, execute_rung
-    from lowgemm.studies.ladder import EMULATED_PROBLEM
-    from lowgemm.studies.targets import is_cubin, resolve_builds
+    from lowgemm.studies.targets import is_cubin, is_rung, resolve_builds
 
-    if target.lower() in RUNG_NAMES:
-        if launch:
-            raise typer.BadParameter("a rung's launch follows from --size: leave out --launch")
-        problem = GemmProblem.parse(size) if size else EMULATED_PROBLEM
-        return [execute_rung(rung(target, arch), arch, problem)]
     if is_cubin(target):
         raise typer.BadParameter(f"{target}: --executed takes rungs and .cu files, no cubins")
+    if is_rung(target):
+        if launch:
+            raise typer.BadParameter("a rung's launch follows from --size: leave out --launch")
+        record, problem = rung(target, arch), emulated_problem(size)
+        instance = record.instance(aligned=problem.allows_float4())
+        return [_Job(instance, record.name, partial(execute_rung, record, arch, problem))]
     # What does not exist is told as elsewhere, before an option is missed for it.
     read_source(target)
     if not launch:
-        raise typer.BadParameter(f"{target}: --executed needs --launch for a .cu file")
+        raise typer.BadParameter(
+            f"{target}: --executed needs a launch for a .cu file, such as --launch '{_LAUNCH}'"
+        )
     if size:
         raise typer.BadParameter(f"{target}: --size is for rungs: say sizes in --launch")
     workload = Workload.parse(launch)
     (build,) = resolve_builds(target, [arch], **arguments)
-    kernels = chosen(list(build.kernels), only, lambda k: k.display_name, lambda k: k.name)
-    return [execute_build(build, workload, kernel.name) for kernel in kernels]
+    return [
+        _Job(k.display_name, k.name, partial(execute_build, build, workload, k.name))
+        for k in build.kernels
+    ]
+
+
+def _execute(job: _Job, jobs: Sequence[_Job]) -> Execution:
+    """Run it; where its launch does not fit, tell how to leave it out."""
+    from lowgemm.errors import (
+        ArgumentCountError,
+        ArgumentTypeError,
+        ArgumentValueError,
+        ArrayLayoutError,
+        DtypeError,
+    )
+
+    misfits = (
+        *(ArgumentCountError, ArgumentTypeError, ArgumentValueError),
+        *(ArrayLayoutError, DtypeError),
+    )
+    kernels = dict.fromkeys(each.kernel for each in jobs)
+    try:
+        return job.run()
+    except misfits as error:
+        if len(kernels) == 1:
+            raise
+        remedy = f"{error.remedy}; --only chooses one of {', '.join(kernels)}"
+        raise type(error)(error.what, remedy) from None
 
 
 def _refuse_combinations(

@@ -16,6 +16,7 @@ from typing import Any
 
 from lowgemm.compiler.build import Build, CompiledKernel, assemble_kernels
 from lowgemm.compiler.cache import DEFAULT, Cache, CachedOutput, DefaultCache
+from lowgemm.compiler.kernels import kernel_names
 from lowgemm.compiler.nvrtc import Program, check_architecture, run_program
 from lowgemm.compiler.sources import HOST_HEADERS, HeaderSet, find_headers
 from lowgemm.errors import (
@@ -50,9 +51,6 @@ _ARCHITECTURE = re.compile(r"-arch\b|--gpu-architecture\b")
 _STUBS = ("cuda_runtime.h", "device_launch_parameters.h")
 # Headers that CUDA's directories lack, so that looking there, and unpacking 26 MB, is in vain.
 _NOT_IN_CUDA = {*_STUBS, *HOST_HEADERS}
-# Linear in time, as the text may be anything: one statement, and the names called in it.
-_STATEMENT_END = re.compile(r"[;{}]")
-_CALLED = re.compile(r"(?<!\w)(?!__\w+__\b)([A-Za-z_]\w*+)\s*+\(")
 # What NVRTC trims from an option. Not more: a directory may end in a blank of Unicode.
 _BLANKS = " \t\n\v\f\r"
 _VALUED = re.compile(r"(-I|--include-path|-D|--define-macro)(=?)(.*)", re.DOTALL)
@@ -523,7 +521,7 @@ def _assemble(
 
 def _empty(program: Program) -> EmptyCubinError:
     text = program.source.decode("utf-8", errors="replace")
-    templates = _template_kernels(text)
+    templates = kernel_names(text, templates=True)
     if templates:
         return EmptyCubinError(
             f"{program.path} compiled to no kernel: of its templates ({', '.join(templates)}) no "
@@ -536,14 +534,3 @@ def _empty(program: Program) -> EmptyCubinError:
     else:
         remedy = "mark a function __global__"
     return EmptyCubinError(f"{program.path} compiled to no kernel", remedy)
-
-
-def _template_kernels(text: str) -> list[str]:
-    """Names of the kernel templates of a source, as far as its look tells."""
-    names = []
-    for statement in _STATEMENT_END.split(text):
-        head, mark, tail = statement.rpartition("__global__")
-        before = head.rstrip().removesuffix("static").rstrip()
-        if mark and before.endswith(">") and re.search(r"\btemplate\s*+<", before):
-            names += _CALLED.findall(tail)[:1]
-    return list(dict.fromkeys(names))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from lowgemm.compiler.cache import CachedOutput
+from lowgemm.compiler.kernels import kernel_names
 from lowgemm.compiler.sources import HOST_HEADERS
 from lowgemm.errors import CompilationError, UnknownArchitectureError
 from lowgemm.hardware import Architecture
@@ -155,9 +156,10 @@ def _remedy(program: Program, status: str, log: str) -> str:
     if "INVALID_OPTION" in status:
         return f"correct the options given: {' '.join(program.options)}"
     if "name expression" in log or "NAME_EXPRESSION" in status:
+        names = ", ".join(kernel_names(program.source.decode(errors="replace")))
         return (
-            "a name expression must name a kernel of the source, with all template arguments: "
-            f"given were {', '.join(map(repr, program.name_expressions))}"
+            f"a name expression must name a kernel of the source ({names or 'none'}), with all "
+            f"template arguments: given were {', '.join(map(repr, program.name_expressions))}"
         )
     if "ptxas" in log and any('"' in text for text in (program.path, *program.options)):
         return (

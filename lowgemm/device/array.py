@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from lowgemm.device.stream import stream_handle
 from lowgemm.errors import ArgumentValueError, ArrayLayoutError, DriverError
 from lowgemm.runtime.interchange import DLPACK_CUDA, cuda_array_interface, export_dlpack
 from lowgemm.runtime.interface import Array
-from lowgemm.runtime.shapes import checked_host_array, checked_part
+from lowgemm.runtime.shapes import checked_byte, checked_host_array, checked_part, element_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,21 +96,18 @@ class DeviceArray(Array):
 
     def fill_bytes(self, value: int, *, stream: object = None) -> None:
         self._check_writable()
-        if not 0 <= operator.index(value) <= 255:
-            raise ArgumentValueError(f"a byte cannot be {value}: it takes 0 to 255")
-        self._transfer("cuMemsetD8", (self.pointer, operator.index(value), self.nbytes), stream)
+        byte = checked_byte(value)
+        self._transfer("cuMemsetD8", (self.pointer, byte, self.nbytes), stream)
 
     def fill(self, value: complex, *, stream: object = None) -> None:
         self._check_writable()
-        try:
-            pattern = np.asarray(value).astype(self.dtype, casting="same_kind").tobytes()
-        except TypeError:
-            pattern = np.asarray(value, dtype=self.dtype).tobytes()
+        element = element_of(value, self.dtype)
+        pattern = element.tobytes()
         width = len(pattern)
         if width == 8 and pattern[:4] == pattern[4:]:
             pattern, width = pattern[:4], 4
         if width not in (1, 2, 4):
-            self.upload(np.full(self.shape, value, self.dtype), stream=stream)
+            self.upload(np.full(self.shape, element, self.dtype), stream=stream)
             return
         number = int.from_bytes(pattern, "little")
         count = self.nbytes // width
@@ -125,6 +121,7 @@ class DeviceArray(Array):
         old data. So each is waited for.
         """
         context = self._context
+        handle = stream_handle(context, stream)
         if self.size == 0:
             return
         if stream is None:
@@ -132,19 +129,18 @@ class DeviceArray(Array):
             context.run(call, *args)
             context.synchronize_stream(0)
             return
-        handle = stream_handle(context, stream)
         run = context.run if is_special_stream(handle) else context.attempt
         run(f"{call}Async", *args, handle)
         context.synchronize_stream(handle)
 
     def view(self, offset: int, shape: int | Sequence[int]) -> DeviceArray:
-        extents = checked_part(self, offset, shape)
+        first, extents = checked_part(self, offset, shape)
         root = self._owner if isinstance(self._owner, DeviceArray) else self
         return DeviceArray(
             self.device,
             extents,
             self.dtype,
-            pointer=self.pointer + offset * self.dtype.itemsize,
+            pointer=self.pointer + first * self.dtype.itemsize,
             owner=root,
             readonly=self._readonly,
         )

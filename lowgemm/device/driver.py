@@ -20,10 +20,8 @@ __all__ = [
     "initialise",
 ]
 
-_NO_DRIVER_REMEDY = (
-    "install the NVIDIA driver on a machine with a GPU; everything but running and timing works "
-    "without it"
-)
+_WITHOUT_GPU = "everything but timing works without one: --device emulator, lowgemm.Emulator"
+_NO_DRIVER_REMEDY = f"install the NVIDIA driver on a machine with a GPU; {_WITHOUT_GPU}"
 _REMEDIES = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free arrays (close()), or use smaller ones; nvidia-smi shows who "
     "else uses the GPU's memory",
@@ -110,7 +108,8 @@ def _error(code: Any, call: str, launches: LaunchLog | None, api: Any) -> Driver
     if name in ("CUDA_ERROR_NO_DEVICE", "CUDA_ERROR_INVALID_DEVICE"):
         return NoGpuError(
             f"{call} found no such GPU: {name} ({text})",
-            "nvidia-smi lists the GPUs; CUDA_VISIBLE_DEVICES hides those it does not name",
+            "nvidia-smi lists the GPUs; CUDA_VISIBLE_DEVICES hides those it does not name; "
+            + _WITHOUT_GPU,
         )
     return DriverError(
         f"{call} failed: {name} ({text})", _REMEDIES.get(name, ""), code=name, call=call
@@ -146,7 +145,7 @@ def call(api: Any, name: str, *args: Any, launches: LaunchLog | None = None) -> 
         if name == "cuInit" or type(error).__name__ == "DynamicLibNotFoundError":
             raise DriverNotFoundError(
                 f"the NVIDIA driver cannot be loaded: {error}", _NO_DRIVER_REMEDY
-            ) from error
+            ) from None
         raise DriverError(
             f"{name} cannot be called: {error}",
             "update the NVIDIA driver to one of CUDA 13",

@@ -19,7 +19,7 @@ from lowgemm.hardware.gpus import GpuRecord, record_from_attributes
 from lowgemm.runtime.interchange import as_view
 from lowgemm.runtime.interface import Array, Device
 from lowgemm.runtime.launch import DeviceLimits
-from lowgemm.runtime.shapes import element_dtype, shape_of
+from lowgemm.runtime.shapes import array_layout, element_dtype, host_array, shown, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +153,7 @@ class Gpu(Device):
     DriverNotFoundError
         The NVIDIA driver cannot be loaded.
     NoGpuError
-        There is no such GPU.
+        There is no such GPU, or the ordinal is not an integer.
     """
 
     takes_cuda_arrays = True
@@ -161,13 +161,14 @@ class Gpu(Device):
     def __init__(self, ordinal: int = 0, *, api: Any = None) -> None:
         api = initialise(api)
         count = int(call(api, "cuDeviceGetCount"))
-        if not 0 <= ordinal < count:
+        number = whole_number(ordinal)
+        if number is None or not 0 <= number < count:
             raise NoGpuError(
-                f"there is no GPU {ordinal}: {count} found",
+                f"there is no GPU {shown(ordinal)}: {count} found",
                 "CUDA_VISIBLE_DEVICES hides the GPUs that it does not name",
             )
-        self.ordinal = ordinal
-        self.context = Context(api, ordinal)
+        self.ordinal = number
+        self.context = Context(api, number)
         self.attributes = _read_attributes(api, self.context.device)
         self._resources: weakref.WeakSet[Resource] = weakref.WeakSet()
         a = self.attributes
@@ -208,12 +209,13 @@ class Gpu(Device):
     # ---- memory
 
     def empty(self, shape: int | Sequence[int], dtype: object = np.float32) -> DeviceArray:
-        array = DeviceArray(self, shape_of(shape), element_dtype(dtype))
+        array = DeviceArray(self, *array_layout(shape, dtype))
         self._resources.add(array)
         return array
 
     def upload(self, host: np.ndarray[Any, Any], *, stream: object = None) -> DeviceArray:
-        host = np.asarray(host)
+        host = host_array(host)
+        self.stream_handle(stream)  # refused before memory is taken
         array = self.empty(host.shape, host.dtype)
         array.upload(host, stream=stream)
         return array
@@ -233,7 +235,7 @@ class Gpu(Device):
         ArrayLayoutError
             It is not contiguous, not in a CUDA device's memory, or on another GPU.
         DtypeError
-            numpy has no dtype for its elements.
+            numpy has no dtype for its elements, or they are no numbers.
         """
         if isinstance(obj, DeviceArray) and self.owns(obj):
             return obj
@@ -247,6 +249,7 @@ class Gpu(Device):
                 "view it as an integer of the same width (torch: x.view(torch.int16)), or pass it "
                 "to a launch as it is",
             )
+        dtype = element_dtype(dtype)
         if not view.contiguous:
             raise ArrayLayoutError(
                 f"the array of shape {view.shape} is not contiguous "

@@ -9,6 +9,7 @@ from lowgemm.device.context import free, is_special_stream
 from lowgemm.errors import DriverError, StreamDeviceError
 from lowgemm.runtime.interchange import foreign_stream_handle
 from lowgemm.runtime.interface import Event, Stream
+from lowgemm.runtime.shapes import shown
 
 if TYPE_CHECKING:
     from lowgemm.device.context import Context
@@ -57,6 +58,14 @@ def _check_owner(context: Context, handle: int) -> None:
     )
 
 
+def _own_event(event: object) -> DeviceEvent:
+    if not isinstance(event, DeviceEvent):
+        raise StreamDeviceError(
+            f"{shown(event)} is no event of a GPU", "use gpu.event() or stream.record()"
+        )
+    return event
+
+
 class DeviceStream(Stream):
     """A stream of a GPU: one of its own, or another library's, which is never destroyed here.
 
@@ -91,13 +100,12 @@ class DeviceStream(Stream):
         return f"<DeviceStream {state} of GPU {self.context.ordinal}>"
 
     def record(self, event: Event | None = None) -> Event:
-        event = DeviceEvent(self.context) if event is None else event
-        event.record(self)
-        return event
+        recorded = DeviceEvent(self.context) if event is None else _own_event(event)
+        recorded.record(self)
+        return recorded
 
     def wait(self, event: Event) -> None:
-        if not isinstance(event, DeviceEvent):
-            raise StreamDeviceError(f"{event!r} is no event of a GPU")
+        event = _own_event(event)
         run = self.context.run if is_special_stream(self.handle) else self.context.attempt
         run("cuStreamWaitEvent", self.handle, event.handle, 0)
 
@@ -133,8 +141,7 @@ class DeviceEvent(Event):
         self.context.attempt("cuEventRecord", self.handle, stream_handle(self.context, stream))
 
     def elapsed_us(self, since: Event) -> float:
-        if not isinstance(since, DeviceEvent):
-            raise StreamDeviceError(f"{since!r} is no event of a GPU")
+        since = _own_event(since)
         self.synchronize()
         milliseconds = self.context.attempt("cuEventElapsedTime", since.handle, self.handle)
         return float(milliseconds) * 1e3

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from lowgemm.emulator.counts import Counts, ExecutedTotals, WorstAccess
+from lowgemm.emulator.counts import Counts, ExecutedTotals
 from lowgemm.emulator.device import ARCHITECTURES, Emulator, EmulatorKernel, EmulatorModule
 from lowgemm.emulator.findings import Finding, FindingKind
+from lowgemm.emulator.worst import WorstAccess
 
 __all__ = [
     "ARCHITECTURES",

@@ -18,7 +18,7 @@ from lowgemm.emulator.word import PT, RZ, Word
 if TYPE_CHECKING:
     from lowgemm.emulator.batch import Batch
 
-__all__ = ["LOCAL_WINDOW", "SHARED_CAS", "SHARED_WINDOW", "Site"]
+__all__ = ["GENERIC_CAS", "LOCAL_WINDOW", "SHARED_CAS", "SHARED_WINDOW", "Site"]
 
 U32 = np.uint32
 U64 = np.uint64
@@ -368,7 +368,7 @@ def _ldgsts(w: Word) -> Run:
         raise w.unknown("an address with a uniform offset")
     w.ignore(77, 4)
     bypass = not w.flag(81)
-    zero_fill = w.flag(82)
+    partial = w.flag(82)
     w.ignore(83, 4)
     predicate = w.predicate(87, uniform=False)
     site = _site(w, width, store=True, merge=False, bypass=bypass)
@@ -378,8 +378,8 @@ def _ldgsts(w: Word) -> Run:
         lanes = f.lanes(m)
         where = (f.chosen(shared(f), lanes) + U32(shared_offset & 0xFFFFFFFF)).astype(np.int64)
         source = f.chosen(pair(f), lanes) + offset
-        wanted = f.chosen(predicate(f), lanes)
-        f.batch.copy_async((site, loads), f, lanes, where, source, wanted, zero_fill)
+        reads = f.chosen(predicate(f), lanes)
+        f.batch.copy_async((site, loads), f, lanes, where, source, reads, partial)
 
     return run
 
@@ -408,6 +408,11 @@ def _depbar(w: Word) -> Run:
 
 #: The opcode of ATOMS.CAS and ATOMS.CAST.
 SHARED_CAS = 0x18D
+#: That of ATOMS.POPC.INC and ATOMS.ARRIVE.
+SHARED_ARRIVE = 0x18C
+_ARRIVE = 9
+#: That of ATOM.CAS.
+GENERIC_CAS = 0x18B
 _COMPARED_TYPES = {0: "B32", 1: "B32", 2: "B64"}
 _OPERATIONS = ("ADD", "MIN", "MAX", "INC", "DEC", "AND", "OR", "XOR", "EXCH")
 _OLD_TYPES = {0: "U32", 1: "S32", 2: "U64", 3: "F32", 4: "F16x2", 5: "S64", 6: "F64"}
@@ -441,7 +446,7 @@ def _atomic_kind(w: Word, *, floating: bool) -> tuple[str, str]:
 def _atomic(w: Word) -> Run:
     number = w.instruction.low & 0x1FF
     generic = w.instruction.name == "ATOM"
-    if number in (0x18B, 0x1A9):
+    if number in (GENERIC_CAS, 0x1A9):
         return _compare_and_swap(w, generic)
     reduces = w.instruction.name in ("RED", "REDG")
     floating = number in (0x1A2, 0x1A3, 0x1A6)
@@ -564,8 +569,11 @@ def _atoms(w: Word) -> Run:
 
 
 def _population_increment(w: Word) -> Run:
-    """ATOMS.POPC.INC: each executing lane adds one."""
-    if w.take(73, 3) or w.take(87, 4) not in (10, 11):
+    """ATOMS.POPC.INC: each executing lane adds one; ATOMS.ARRIVE: at an mbarrier in memory."""
+    size, operation = w.take(73, 3), w.take(87, 4)
+    if is_memory_arrival(w.instruction.low, w.instruction.high):
+        return _memory_arrival(w)
+    if size or operation not in (10, 11):
         raise w.unknown("an atomic of unknown kind")
     address = _shared_address(w, 64)
     w.ignore(70, 2)
@@ -580,6 +588,31 @@ def _population_increment(w: Word) -> Run:
         where = address(f, lanes)
         one = np.ones((1, len(where)), U32)
         old = f.batch.atomic_shared(site, f, lanes, where, one, ("ADD", "U32", None))
+        f.put_words(destination, old, lanes)
+
+    return run
+
+
+def is_memory_arrival(low: int, high: int) -> bool:
+    """Whether an instruction is ATOMS.ARRIVE.64."""
+    return low & 0x1FF == SHARED_ARRIVE and high >> 23 & 15 == _ARRIVE and high >> 9 & 7 == 2
+
+
+def _memory_arrival(w: Word) -> Run:
+    """ATOMS.ARRIVE.64: mbarrier.arrive before sm_90; it gives the word before."""
+    address = _shared_address(w, 64)
+    w.ignore(70, 2)
+    w.ignore(76, 2)
+    w.ignore(81, 6)
+    w.ignore(32, 8)
+    destination = w.destination(count=2)
+    site = _site(w, 8, store=True, passes=1)
+
+    def run(f: Front, m: Mask) -> None:
+        lanes = f.lanes(m)
+        where = address(f, lanes)
+        nothing = np.zeros((2, len(where)), U32)
+        old = f.batch.atomic_shared(site, f, lanes, where, nothing, ("ARRIVE", "U64", None))
         f.put_words(destination, old, lanes)
 
     return run

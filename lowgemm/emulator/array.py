@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowgemm.errors import ArgumentValueError, EmulationError
+from lowgemm.errors import EmulationError
 from lowgemm.runtime.interface import Array
-from lowgemm.runtime.shapes import checked_host_array, checked_part
+from lowgemm.runtime.shapes import checked_byte, checked_host_array, checked_part, element_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,32 +73,35 @@ class EmulatorArray(Array):
 
     def upload(self, host: np.ndarray[Any, Any], *, stream: object = None) -> None:
         host = checked_host_array(self, host)
+        self.device.check_stream(stream)
         pointer = self.pointer
         if self.nbytes:
             self._memory.write(pointer, host.reshape(-1).view(np.uint8))
 
     def download(self, *, stream: object = None) -> np.ndarray[Any, Any]:
+        self.device.check_stream(stream)
         pointer = self.pointer
         if not self.nbytes:
             return np.empty(self.shape, self.dtype)
         return self._memory.read(pointer, self.nbytes).view(self.dtype).reshape(self.shape)
 
     def fill(self, value: complex, *, stream: object = None) -> None:
-        self.upload(np.full(self.shape, value, self.dtype))
+        element = element_of(value, self.dtype)
+        self.upload(np.full(self.shape, element, self.dtype), stream=stream)
 
     def fill_bytes(self, value: int, *, stream: object = None) -> None:
-        if not 0 <= operator.index(value) <= 255:
-            raise ArgumentValueError(f"a byte cannot be {value}: it takes 0 to 255")
+        byte = checked_byte(value)
+        self.device.check_stream(stream)
         pointer = self.pointer
         if self.nbytes:
-            self._memory.fill(pointer, self.nbytes, operator.index(value))
+            self._memory.fill(pointer, self.nbytes, byte)
 
     def view(self, offset: int, shape: int | Sequence[int]) -> EmulatorArray:
-        extents = checked_part(self, offset, shape)
+        first, extents = checked_part(self, offset, shape)
         return EmulatorArray(
             self.device,
             extents,
             self.dtype,
-            pointer=self.pointer + offset * self.dtype.itemsize,
+            pointer=self.pointer + first * self.dtype.itemsize,
             owner=self if self._owner is None else self._owner,
         )

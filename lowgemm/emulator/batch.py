@@ -9,11 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowgemm.emulator.access import LOCAL_WINDOW, SHARED_WINDOW, Site, rank_and_offset, spaces
+from lowgemm.emulator.barriers import BlockBarriers, ClusterBarriers
+from lowgemm.emulator.convergence import Convergence
 from lowgemm.emulator.findings import FindingKind, Problem
-from lowgemm.emulator.front import Front, Mask, bits_to_lanes, lane_bits
+from lowgemm.emulator.front import Front, Mask, lane_bits
 from lowgemm.emulator.local_memory import LocalMemory
 from lowgemm.emulator.mbarriers import Mbarriers
 from lowgemm.emulator.shared_memory import SharedMemory
+from lowgemm.emulator.states import (
+    AT_BARRIER,
+    AT_WARPSYNC,
+    EXITED,
+    IN_CLUSTER,
+    RUNNING,
+    SYNCHRONISING,
+)
 
 if TYPE_CHECKING:
     from lowgemm.emulator.launch import Launch
@@ -25,11 +35,8 @@ U64 = np.uint64
 _LANES = 32
 _FAR = np.int64(1) << 62
 
-RUNNING, SYNCHRONISING, AT_BARRIER, AT_WARPSYNC, IN_CLUSTER, EXITED = range(6)
 #: Instructions that a front may execute while others of the batch could, before it gives way.
 _TURN = 250
-#: YIELDs after which others of the warp no longer wait for a lane at a convergence point.
-_PATIENCE = 16
 #: A bulk copy reads global memory in pieces of 16 bytes, of which its size is a multiple.
 _COPY_PIECE = 16
 
@@ -70,20 +77,11 @@ class Batch:
         self.status = np.where(self.is_thread, RUNNING, EXITED).astype(np.uint8)
         self.pc = np.zeros(lanes, np.int64)
         self.age = np.zeros(lanes, np.int32)
-        self.slot = np.zeros(lanes, np.int16)
-        self.expected = np.zeros(lanes, np.int32)
-        self.wanted = np.zeros(lanes, U32)
-        self.told = np.zeros(lanes, bool)
-        self.reduction = 0
-        self.convergence = np.zeros((16, *lanes), bool)
-        self.barrier_results = np.zeros((self.warps, 1), U32)
-        self.arrivals = np.zeros((self.blocks, 16), np.int32)
-        self.arrival_rows: dict[tuple[int, int], NDArray[np.int32]] = {}
-        self.copies_committed = np.zeros(lanes, np.int64)
-        self.cluster_arrivals = np.zeros(lanes, np.int32)
-        self.cluster_rows: dict[tuple[int, int], NDArray[np.int32]] = {}
+        self.convergence = Convergence(self)
+        self.barriers = BlockBarriers(self)
+        self.cluster_barriers = ClusterBarriers(self)
         self.mbarriers = Mbarriers(self)
-        self.yields = np.zeros(lanes, np.int16)
+        self.copies_committed = np.zeros(lanes, np.int64)
         self.local = LocalMemory(self.warps * _LANES, launch.local_bytes)
         self._shared: SharedMemory | None = None
         self.executed: int = 0
@@ -123,6 +121,11 @@ class Batch:
                 granularity=launch.shared_granularity,
             )
         return self._shared
+
+    @property
+    def has_shared(self) -> bool:
+        """Whether the shared memory has been used."""
+        return self._shared is not None
 
     # ---- who goes on
 
@@ -175,7 +178,7 @@ class Batch:
 
     def save(self, f: Front, pc: int) -> None:
         """Put a front's lanes down at an address, to be taken up again."""
-        self._each(self.pc, f, f.active, pc)
+        self.put_lanes(self.pc, f, f.active, pc)
 
     def grow_old(self, f: Front) -> None:
         """Let others go first until they have had as many turns."""
@@ -185,20 +188,24 @@ class Batch:
         """Whether a front has gone on long enough while others could."""
         return f.crowded and self.executed - f.started > _TURN
 
-    def _each(self, array: NDArray[Any], f: Front, mask: Mask, value: Any) -> None:
+    def put_lanes(self, array: NDArray[Any], f: Front, mask: Mask, value: Any) -> None:
+        """Write an array of all lanes in those of a front's mask."""
         f.put_rows(array, np.asarray(value, array.dtype), mask)
+
+    def wait(self, f: Front, mask: Mask, after: int, state: int) -> None:
+        """Put a front down: the lanes of a mask wait, to go on at an address when they may."""
+        self.save(f, after)
+        self.put_lanes(self.status, f, mask, state)
+        self.settle()
 
     def settle(self) -> bool:
         """Let go who has waited for what has happened; returns whether anyone goes on."""
         before = np.count_nonzero(self.status == RUNNING)
-        if (self.status == SYNCHRONISING).any():
-            self._settle_convergence()
-        if (self.status == AT_WARPSYNC).any():
-            self._settle_warps()
+        self.convergence.settle()
         if (self.status == AT_BARRIER).any():
-            self._settle_barriers()
+            self.barriers.settle()
         if (self.status == IN_CLUSTER).any():
-            self._settle_clusters()
+            self.cluster_barriers.settle()
         return bool(np.count_nonzero(self.status == RUNNING) > before)
 
     # ---- branches
@@ -215,7 +222,7 @@ class Batch:
             return target
         self.launch.note_divergence(f, taken)
         self.save(f, after)
-        self._each(self.pc, f, taken, target)
+        self.put_lanes(self.pc, f, taken, target)
         return None
 
     def branch_to(
@@ -230,18 +237,12 @@ class Batch:
         if len(goals) == 1 and everyone:
             return int(goals[0])
         self.save(f, after)
-        self._each(self.pc, f, taken, targets)
+        self.put_lanes(self.pc, f, taken, targets)
         return None
 
     def give_way(self, f: Front, after: int) -> int | None:
-        """YIELD: others first, also those who wait for this front to come to a convergence point.
-
-        So a thread that holds a lock goes on though others of its warp spin for it: a convergence
-        barrier counts as reached by those who have yielded often.
-        """
-        yields = f.rows(self.yields) + 1
-        self._each(self.yields, f, f.active, np.minimum(yields, _PATIENCE))
-        impatient = bool((yields >= _PATIENCE).any()) and self.settle()
+        """YIELD: others first, also those who wait for this front at a convergence point."""
+        impatient = self.convergence.yielded(f) and self.settle()
         if not f.crowded and not impatient:
             return after
         self.save(f, after)
@@ -250,268 +251,14 @@ class Batch:
 
     def leave(self, f: Front, mask: Mask, after: int) -> int | None:
         """EXIT of the lanes of a mask."""
-        self.save(f, after)
-        self._each(self.status, f, mask, EXITED)
-        self.settle()
+        self.wait(f, mask, after, EXITED)
         return None
 
     def alive_bits(self, f: Front) -> NDArray[np.uint32]:
         """The lanes of each warp that have not left, as bits."""
         return lane_bits(f.rows(self.status) != EXITED)
 
-    # ---- convergence
-
-    def set_convergence(self, f: Front, number: int, mask: Mask) -> None:
-        """BSSY: the executing lanes will meet again."""
-        lanes = f.members(mask)
-        self.set_convergence_lanes(f, number, lanes)
-
-    def set_convergence_lanes(self, f: Front, number: int, lanes: NDArray[np.bool_]) -> None:
-        """Set the members of a convergence barrier."""
-        if f.warps is None:
-            self.convergence[number][...] = lanes
-        else:
-            self.convergence[number][f.warps] = lanes
-
-    def convergence_of(self, f: Front, number: int) -> NDArray[np.bool_]:
-        """The members of a convergence barrier."""
-        return f.rows(self.convergence[number])
-
-    def leave_convergence(self, f: Front, number: int, mask: Mask) -> None:
-        """BREAK: the lanes of a mask will not come to the meeting."""
-        self._each(self.convergence[number], f, mask, False)
-        if (self.status == SYNCHRONISING).any():
-            self.settle()
-            f.limit = 0  # who was let go may stand anywhere
-
-    def converge(self, f: Front, number: int, mask: Mask, after: int) -> int | None:
-        """BSYNC: wait for the other members."""
-        self._each(self.yields, f, mask, 0)
-        members = self.convergence_of(f, number) & (f.rows(self.status) != EXITED)
-        here = f.members(mask)
-        if not (members & ~here).any():
-            return after
-        self.save(f, after)
-        self._each(self.status, f, mask, SYNCHRONISING)
-        self._each(self.slot, f, mask, number)
-        self.settle()
-        return None
-
-    def _settle_convergence(self) -> None:
-        waiting = self.status == SYNCHRONISING
-        alive = (self.status != EXITED) & (self.yields < _PATIENCE)
-        for number in np.unique(self.slot[waiting]):
-            here = waiting & (self.slot == number)
-            missing = (self.convergence[number] & alive & ~here).any(axis=1)
-            go = here & ~missing[:, None]
-            self.status[go] = RUNNING
-            # Those for whom they did not wait must not wait for them.
-            self.convergence[number] &= ~go
-
-    def synchronise_warp(
-        self, f: Front, mask: Mask, wanted: NDArray[np.uint32], after: int
-    ) -> int | None:
-        """WARPSYNC: wait for the lanes of a mask in a register."""
-        here = f.members(mask)
-        alive = f.rows(self.status) != EXITED
-        needed = bits_to_lanes(wanted) & alive
-        if not (needed & ~here).any():
-            return after
-        self.save(f, after)
-        self._each(self.status, f, mask, AT_WARPSYNC)
-        self._each(self.wanted, f, mask, wanted)
-        self.settle()
-        return None
-
-    def _settle_warps(self) -> None:
-        waiting = self.status == AT_WARPSYNC
-        here = lane_bits(waiting)
-        alive = lane_bits(self.status != EXITED)
-        missing = (self.wanted & alive & ~here) != 0
-        self.status[waiting & ~missing] = RUNNING
-
-    # ---- barriers of a block
-
-    def barrier(
-        self,
-        f: Front,
-        mask: Mask,
-        which: Any,
-        threads: Any,
-        after: int,
-        only_arrives: bool,
-        reduction: tuple[int, Any] | None,
-    ) -> int | None:
-        """BAR: arrive, and wait unless ``only_arrives``."""
-        self._check_whole_warps(f, mask)
-        if only_arrives:
-            self._arrive(f, mask, f.full(which), f.full(threads))
-            return after
-        if reduction is None and self._all_at_once(f, mask, which, threads):
-            return after
-        self.save(f, after)
-        self._each(self.status, f, mask, AT_BARRIER)
-        self._each(self.slot, f, mask, f.full(which))
-        self._each(self.expected, f, mask, f.full(threads))
-        if reduction is not None:
-            self.reduction, value = reduction
-            self._each(self.told, f, mask, f.full(value))
-        self.settle()
-        return None
-
-    def _check_whole_warps(self, f: Front, mask: Mask) -> None:
-        """A barrier is for whole warps: all threads of one must come to it together."""
-        if mask is None:
-            return
-        here = np.broadcast_to(mask, (f.count, _LANES))
-        missing = f.rows(self.is_thread) & ~here
-        at = np.flatnonzero(missing.any(axis=1) & here.any(axis=1))
-        if len(at):
-            warps = f.warp_indices()[at]
-            lane = np.argmax(here[at], axis=1)
-            self.launch.report_lanes(
-                self,
-                FindingKind.DIVERGENT_BARRIER,
-                warps * _LANES + lane,
-                f"{np.count_nonzero(missing[at[0]])} threads of the warp are not there",
-                at=f.pc,
-            )
-
-    def _all_at_once(self, f: Front, mask: Mask, which: Any, threads: Any) -> bool:
-        """Whether all threads of all blocks come to one barrier together, as they mostly do."""
-        if f.warps is not None or which.size > 1 or self.arrival_rows:
-            return False
-        if mask is not None and np.count_nonzero(mask) != np.count_nonzero(self.is_thread):
-            return False
-        if threads.size > 1 or threads[0, 0] not in (0, self.block_warps * _LANES):
-            return False
-        self._order(np.ones((self.blocks, self.block_warps), bool))
-        return True
-
-    def _order(self, members: NDArray[np.bool_]) -> None:
-        """Tell the shared memory that warps of blocks have met: (blocks, warps of a block)."""
-        if self._shared is None:
-            return
-        blocks = np.flatnonzero(members.any(axis=1))
-        actors = np.zeros((len(blocks), self.ranks * self.block_warps + 1), bool)
-        rank = blocks % self.ranks
-        for index in range(self.block_warps):
-            actors[np.arange(len(blocks)), rank * self.block_warps + index] = members[blocks, index]
-        self.shared.clocks.barrier(blocks // self.ranks, actors)
-
-    def _arrive(self, f: Front, mask: Mask, which: Any, threads: Any) -> None:
-        here = f.members(mask)
-        for row in np.flatnonzero(here.any(axis=1)):
-            warp = int(f.warp_indices()[row])
-            lane = int(np.argmax(here[row]))
-            block, number = int(self.block_of_warp[warp]), int(which[row, lane])
-            self.arrivals[block, number] += _LANES
-            key = (block, number)
-            clocks = self.shared.clocks
-            one = clocks.release(
-                np.array([block // self.ranks]), self.actor_of_warp[warp : warp + 1]
-            )[0]
-            known = self.arrival_rows.get(key)
-            self.arrival_rows[key] = one if known is None else np.maximum(known, one)
-        self.settle()
-        f.limit = 0
-
-    def _settle_barriers(self) -> None:
-        by_block = (self.blocks, self.block_warps, _LANES)
-        waiting = (self.status == AT_BARRIER).reshape(by_block)
-        slots = self.slot.reshape(by_block)
-        expected = self.expected.reshape(by_block)
-        exited = (self.status == EXITED).reshape(by_block)
-        threads = self.is_thread.reshape(by_block)
-        alive = (~exited).any(axis=2).sum(axis=1) * _LANES
-        for number in np.unique(slots[waiting]):
-            here = waiting & (slots == number)
-            warps = here.any(axis=2)
-            arrived = warps.sum(axis=1) * _LANES + self.arrivals[:, number]
-            asked = np.where(here, expected, 0).max(axis=(1, 2))
-            complete = warps.any(axis=1) & np.where(
-                asked > 0, arrived >= asked, (arrived >= alive) & ~((~exited & ~here).any((1, 2)))
-            )
-            for_all = complete & (asked == 0)
-            early = (exited & threads & for_all[:, None, None]).any(axis=(1, 2))
-            if early.any():
-                self._report_early(here & early[:, None, None])
-            if complete.any():
-                self._release(number, here & complete[:, None, None], complete)
-
-    def _release(self, number: int, here: NDArray[np.bool_], complete: NDArray[np.bool_]) -> None:
-        told = self.told.reshape(here.shape) & here
-        yes, all_of = told.sum(axis=(1, 2)), here.sum(axis=(1, 2))
-        result = (
-            yes,
-            np.where(yes == all_of, U32(0xFFFFFFFF), 0),
-            np.where(yes > 0, U32(0xFFFFFFFF), 0),
-        )[min(self.reduction, 2)]
-        results = self.barrier_results.reshape(self.blocks, self.block_warps)
-        results[...] = np.where(complete[:, None], result[:, None].astype(U32), results)
-        self._order(np.asarray(here.any(axis=2)))
-        for block in np.flatnonzero(complete):
-            self.arrivals[block, number] = 0
-            rows = self.arrival_rows.pop((int(block), int(number)), None)
-            if rows is not None:
-                actors = (
-                    np.flatnonzero(here[block].any(axis=1))
-                    + (block % self.ranks) * self.block_warps
-                )
-                self.shared.clocks.acquire(
-                    np.full(len(actors), block // self.ranks),
-                    actors,
-                    np.tile(rows, (len(actors), 1)),
-                )
-        self.status.reshape(here.shape)[here] = RUNNING
-
-    def barrier_result(self, f: Front) -> NDArray[np.uint32]:
-        """What the last reducing barrier gave each warp."""
-        return f.rows(self.barrier_results)
-
-    # ---- clusters
-
-    def arrive_in_cluster(self, f: Front, mask: Mask) -> None:
-        """UCGABAR_ARV: arrive at the barrier of the cluster."""
-        arrivals = f.rows(self.cluster_arrivals) + 1
-        self._each(self.cluster_arrivals, f, mask, arrivals)
-        here = f.members(mask)
-        rows = np.flatnonzero(here.any(axis=1))
-        warps = f.warp_indices()[rows]
-        domains = self.lane_domain[warps, 0]
-        clocks = self.shared.clocks.release(domains, self.actor_of_warp[warps])
-        generations = arrivals[rows, np.argmax(here[rows], axis=1)]
-        for domain, generation, row in zip(domains, generations, clocks, strict=True):
-            key = (int(domain), int(generation))
-            known = self.cluster_rows.get(key)
-            self.cluster_rows[key] = row.copy() if known is None else np.maximum(known, row)
-        self.settle()
-        f.limit = 0
-
-    def wait_for_cluster(self, f: Front, mask: Mask, after: int) -> int | None:
-        """UCGABAR_WAIT: wait until all threads of the cluster have arrived."""
-        self.save(f, after)
-        self._each(self.status, f, mask, IN_CLUSTER)
-        self.settle()
-        return None
-
-    def _settle_clusters(self) -> None:
-        by_domain = (self.domains, -1)
-        waiting = (self.status == IN_CLUSTER).reshape(by_domain)
-        alive = (self.status != EXITED).reshape(by_domain)
-        arrivals = self.cluster_arrivals.reshape(by_domain)
-        fewest = np.where(alive, arrivals, np.iinfo(np.int32).max).min(axis=1, keepdims=True)
-        passes = (waiting & (arrivals <= fewest)).reshape(self.status.shape)
-        warps = np.flatnonzero(passes.any(axis=1))
-        if not len(warps):
-            return
-        domains = self.lane_domain[warps, 0]
-        generations = self.cluster_arrivals[warps, np.argmax(passes[warps], axis=1)]
-        rows = np.array(
-            [self.cluster_rows[int(d), int(g)] for d, g in zip(domains, generations, strict=True)]
-        )
-        self.shared.clocks.acquire(domains, self.actor_of_warp[warps], rows)
-        self.status[passes] = RUNNING
+    # ---- bulk copies
 
     def bulk_copy(
         self, f: Front, row: int, source: int, to: int, barrier: int, nbytes: int,
@@ -546,17 +293,6 @@ class Batch:
         assert lanes is not None
         text = "__trap() was executed; a GPU would end the kernel here"
         self.launch.report_lanes(self, FindingKind.TRAP, lanes, text, at=address)
-
-    def _report_early(self, here: NDArray[np.bool_]) -> None:
-        """Threads have left without a barrier that all of the block should reach."""
-        lanes = np.flatnonzero(here.reshape(-1))
-        self.launch.report_lanes(
-            self,
-            FindingKind.BARRIER_NOT_REACHED,
-            lanes[:1],
-            "threads of the block had ended before",
-            at=self.pc.reshape(-1)[lanes[0]] - 16,
-        )
 
     def _report_deadlock(self) -> None:
         waiting = np.flatnonzero(self.status != EXITED)
@@ -754,21 +490,24 @@ class Batch:
 
     def copy_async(
         self, sites: tuple[Site, Site], f: Front, lanes: Any, address: Any, source: Any,
-        wanted: Any, zero_fill: bool,
+        reads: Any, partial: bool,
     ) -> None:  # fmt: skip
-        """LDGSTS: global to shared memory; a lane whose predicate is false copies nothing."""
+        """LDGSTS: global to shared memory; a lane that does not read writes zeros.
+
+        With ``partial`` (.ZFILL) the source's offset from a multiple of the width is the number of
+        bytes that are not read: zeros behind those that are.
+        """
         site, loads = sites
         every = np.arange(f.count * _LANES) if lanes is None else lanes
-        if not wanted.all():
-            if zero_fill:
-                raise self.launch.unknown(f.pc, "a copy that fills with zeros")
-            every, address, source = every[wanted], address[wanted], source[wanted]
         if not len(every):
             return
         rank, offset = rank_and_offset(address, self.launch.shared_base)
-        self.launch.count_global(loads, f, every, source, place=offset)
-        values, problems = self.memory.load(source, site.width)
-        self._tell(f, every, loads, problems)
+        omitted = np.zeros(len(every), np.int64)
+        if partial:
+            omitted = (source & U64(site.width - 1)).astype(np.int64)
+            source = source - omitted.view(U64)
+        present = np.where(reads, site.width - omitted, 0)
+        values = self._copied_words(loads, f, every, source, present, offset)
         domain, actor = self._who(f, every)
         self.launch.count_shared(site, f, every, offset, source=source)
         where = f.positions(every)
@@ -777,6 +516,29 @@ class Batch:
             self.copies_committed.reshape(-1)[where],
         )  # fmt: skip
         self._tell(f, every, site, problems)
+
+    def _copied_words(
+        self, site: Site, f: Front, lanes: Any, source: Any, present: Any, offset: Any
+    ) -> NDArray[np.uint32]:
+        """The words of copies from global memory, zeros where less than all bytes are present."""
+        if (present == site.width).all():
+            self.launch.count_global(site, f, lanes, source, place=offset)
+            values, problems = self.memory.load(source, site.width)
+            self._tell(f, lanes, site, problems)
+            return values
+        reading = present > 0
+        if reading.any():
+            self.launch.count_global(
+                site, f, lanes[reading], source[reading], place=offset[reading]
+            )
+        content = np.zeros((len(lanes), site.width), np.uint8)
+        for index in range(site.width):
+            here = np.flatnonzero(present > index)
+            if len(here):
+                byte, problems = self.memory.load(source[here] + U64(index), 1)
+                self._tell(f, lanes[here], site, problems)
+                content[here, index] = byte[0]
+        return content.view("<u4").T
 
     def commit_copies(self, f: Front, lanes: Any) -> None:
         """LDGDEPBAR: the copies so far are a group."""

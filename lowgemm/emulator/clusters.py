@@ -24,6 +24,9 @@ _ARRIVALS = {
     3: ("none", "register"),
     5: ("register", "none"),
 }
+#: How an arrival is done (bits 73-75): as it is, without a state (.RED), or for the last time
+#: (.OPTOUT: mbarrier.arrive_drop).
+_PLAIN, _REDUCTION, _OPT_OUT, _REDUCTION_OPT_OUT = 0, 2, 4, 6
 _COPY_UNIT_BYTES = 16
 
 
@@ -96,16 +99,19 @@ def _arrive(w: Word) -> Run:
     if kind not in _ARRIVALS:
         raise w.unknown("an arrival of this kind")
     w.ignore(70, 3)
-    if w.take(73, 3) not in (0, 2):
-        raise w.unknown("an arrival that leaves")
+    how = w.take(73, 3)
+    if how not in (_PLAIN, _REDUCTION, _OPT_OUT, _REDUCTION_OPT_OUT):
+        raise w.unknown("an arrival of this kind")
     w.ignore(77, 4)
     w.ignore(87, 4)
     w.ignore(81, 3)
     w.ignore(76)
     address, value = _barrier_address(w), w.reader(32, uniform=False)
-    if w.destination() != RZ:
-        raise w.unknown("the state that an arrival gives")
+    state = w.destination(count=2)
+    if state != RZ and how in (_REDUCTION, _REDUCTION_OPT_OUT):
+        raise w.unknown("the state of an arrival that gives none")
     arrivals, transactions = _ARRIVALS[kind]
+    leaves = how in (_OPT_OUT, _REDUCTION_OPT_OUT)
 
     def run(f: Front, m: Mask) -> None:
         lanes = np.arange(f.count * 32) if m is None else np.flatnonzero(f.full(m))
@@ -114,7 +120,8 @@ def _arrive(w: Word) -> Run:
         zero, one = np.zeros_like(values), np.ones_like(values)
         count = {"one": one, "none": zero, "register": values}[arrivals]
         awaited = {"none": zero, "register": values}[transactions]
-        f.batch.mbarriers.arrive(f, lanes, where, count, awaited)
+        states = f.batch.mbarriers.arrive(f, lanes, where, count, awaited, leaves=leaves)
+        f.put_words(state, states.view(U32).reshape(-1, 2).T, lanes)
 
     return run
 
@@ -150,11 +157,11 @@ def _bulk_copy(w: Word) -> Run:
 @maker("UCGABAR_ARV")
 def _cluster_arrive(w: Word) -> Run:
     w.ignore(16, 89)
-    return lambda f, m: f.batch.arrive_in_cluster(f, m)
+    return lambda f, m: f.batch.cluster_barriers.arrive(f, m)
 
 
 @maker("UCGABAR_WAIT")
 def _cluster_wait(w: Word) -> Flow:
     w.ignore(16, 89)
     after = w.instruction.address + _INSTRUCTION_BYTES
-    return Flow(lambda f, m: f.batch.wait_for_cluster(f, m, after))
+    return Flow(lambda f, m: f.batch.cluster_barriers.wait(f, m, after))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lowgemm.emulator.front import Front, Mask, bits_to_lanes, lane_bits
+from lowgemm.emulator.front import Front, Mask
 from lowgemm.emulator.integer import put32, put_predicate
 from lowgemm.emulator.operation import Flow, Run, maker
 from lowgemm.emulator.word import ReadPredicate, Word
@@ -17,6 +17,10 @@ __all__: list[str] = []
 U32 = np.uint32
 _INSTRUCTION_BYTES = 16
 _CONDITION = 87
+_GUARD = 12
+#: How WARPSYNC waits (bits 85-86), as is, .EXCLUSIVE or .COLLECTIVE: in the latter two the code
+#: behind it, up to where the others are met, is for the lanes of one mask alone.
+_COLLECTIVE = 2
 #: What BPT does (bits 84-86): end the kernel.
 _TRAP = 3
 
@@ -105,21 +109,28 @@ def _uniform(f: Front, m: Mask, holds: Any) -> Mask:
 
 
 def _branch_on_divergence(w: Word, kind: int, target: int, after: int) -> Flow:
-    """BRA.DIV: branch where lanes of the mask are elsewhere; BRA.CONV: where they are all here."""
+    """BRA.DIV: branch where lanes of the mask are elsewhere; BRA.CONV: where they are all here.
+
+    Lanes whose guard is false are not here. Where lanes ask for different masks, R2UR makes it so
+    for all of them, and BRA.DIV sends them all to the code that takes one mask after the other.
+    """
     converged = kind == 3
     inverted = w.flag(82 if w.arch.major >= 10 else 30)
     read = w.reader(24, uniform=True) if w.has_uniform else None
+    guard = w.predicate(_GUARD, uniform=False)
 
     def control(f: Front, m: Mask) -> int | None:
-        here = f.mask_bits(f.active)
+        willing = f.guarded(f.full(guard(f)))
+        here = f.mask_bits(willing)
         alive = f.batch.alive_bits(f)
         wanted = read(f) if read is not None else np.zeros((1, 1), U32)
         wanted = (~wanted if inverted else wanted) & alive
         together = (wanted & ~here) == 0
-        goes = together if converged else ~together
-        return f.batch.branch(f, _uniform(f, m, goes), target, after)
+        if converged:
+            return f.batch.branch(f, _uniform(f, willing, together), target, after)
+        return f.batch.branch(f, _uniform(f, m, ~together), target, after)
 
-    return Flow(control)
+    return Flow(control, sees_guard=True)
 
 
 @maker("BRX", "BRXU", "RET", "CALL", "JMX")
@@ -158,7 +169,7 @@ def _bssy(w: Word) -> Run:
     w.ignore(82, 5)
     if not w.predicate_is_true(_CONDITION):
         raise w.unknown("a second condition")
-    return lambda f, m: f.batch.set_convergence(f, number, m)
+    return lambda f, m: f.batch.convergence.open(f, number, m)
 
 
 def _convergence_point(w: Word) -> tuple[int, ReadPredicate | None]:
@@ -174,13 +185,13 @@ def _convergence_point(w: Word) -> tuple[int, ReadPredicate | None]:
 def _bsync(w: Word) -> Flow:
     number, condition = _convergence_point(w)
     after = w.instruction.address + _INSTRUCTION_BYTES
-    return Flow(lambda f, m: f.batch.converge(f, number, _and(f, m, condition), after))
+    return Flow(lambda f, m: f.batch.convergence.meet(f, number, _and(f, m, condition), after))
 
 
 @maker("BREAK")
 def _break(w: Word) -> Run:
     number, condition = _convergence_point(w)
-    return lambda f, m: f.batch.leave_convergence(f, number, _and(f, m, condition))
+    return lambda f, m: f.batch.convergence.leave(f, number, _and(f, m, condition))
 
 
 @maker("BMOV")
@@ -194,9 +205,9 @@ def _bmov(w: Word) -> Run:
         put = put32(w)
 
         def read(f: Front, m: Mask) -> None:
-            put(f, lane_bits(f.batch.convergence_of(f, number)), m)
+            put(f, f.batch.convergence.members(f, number), m)
             if clears:
-                f.batch.set_convergence_lanes(f, number, np.zeros((f.count, 32), bool))
+                f.batch.convergence.set_members(f, number, np.zeros((1, 1), U32), m)
 
         return read
     if operation != 0x156:
@@ -204,18 +215,16 @@ def _bmov(w: Word) -> Run:
     w.ignore(16, 8)
     source = w.operand("b", sources=2)
 
-    def write(f: Front, m: Mask) -> None:
-        words = np.take_along_axis(f.full(source(f)), f.first_lane(m)[:, None], 1)
-        f.batch.set_convergence_lanes(f, number, bits_to_lanes(words))
-
-    return write
+    return lambda f, m: f.batch.convergence.set_members(f, number, source(f), m)
 
 
 @maker("WARPSYNC")
 def _warpsync(w: Word) -> Flow:
     after = w.instruction.address + _INSTRUCTION_BYTES
     w.ignore(16, 8)
-    w.ignore(84, 3)
+    how = w.take(84, 3) >> 1
+    if how > _COLLECTIVE:
+        raise w.unknown("a wait of this kind")
     condition = _condition(w)
     form = w.form
     every = form is Form.ir and w.arch.major >= 9  # WARPSYNC.ALL
@@ -231,7 +240,9 @@ def _warpsync(w: Word) -> Flow:
         read = w.reader(24 if w.arch.major >= 9 else 32)
         w.ignore(32, 50)  # a collective's target
     return Flow(
-        lambda f, m: f.batch.synchronise_warp(f, _and(f, m, condition), f.full(read(f)), after)
+        lambda f, m: f.batch.convergence.synchronise(
+            f, _and(f, m, condition), f.full(read(f)), after, exclusive=how != 0
+        )
     )
 
 
@@ -298,7 +309,7 @@ def _bar(w: Word) -> Flow:
             threads = which >> 16 & 0xFFF
             which = which & 15
         reduction = None if value is None else (kind, value(f))
-        return f.batch.barrier(f, m, which & 15, threads & 0xFFF, after, mode == 1, reduction)
+        return f.batch.barriers.come(f, m, which & 15, threads & 0xFFF, after, mode == 1, reduction)
 
     return Flow(control)
 
@@ -311,7 +322,7 @@ def _b2r(w: Word) -> Run:
     w.ignore(32, 8)
 
     def run(f: Front, m: Mask) -> None:
-        value = f.batch.barrier_result(f)
+        value = f.batch.barriers.result(f)
         put(f, value, m)
         if found is not None:
             found(f, value != 0, m)

@@ -10,25 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lowgemm.binary.sass import SassKernel
+from lowgemm.emulator.worst import WorstAccess
 
-__all__ = ["Counts", "ExecutedTotals", "WorstAccess"]
+__all__ = ["Counts", "ExecutedTotals"]
 
 Counter = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class WorstAccess:
-    """The access to shared memory of one warp with the most conflicts of an instruction.
-
-    ``offsets`` are the byte offsets of the 32 lanes, -1 for one that took no part; ``ways`` is how
-    many words one bank had to serve.
-    """
-
-    index: int
-    width_bytes: int
-    ways: int
-    wavefronts: int
-    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +77,8 @@ class Counts:
     global_sectors, ideal_global_sectors
         32-byte pieces of these (``memory_l2_theoretical_sectors_global``), and the fewest possible.
     worst
-        The worst access of each instruction that had bank conflicts.
+        The worst access of each instruction that had bank conflicts, by its index; printed, it is a
+        picture.
     """
 
     kernel: SassKernel
@@ -143,6 +130,12 @@ class Counts:
             ideal_global_sectors=int(self.ideal_global_sectors[chosen].sum()),
             worst_conflict_ways=max(ways, default=1),
         )
+
+    def worst_access(self) -> WorstAccess | None:
+        """The worst access of the instruction that lost most passes to conflicts, if any did."""
+        lost = self.shared_wavefronts - self.ideal_shared_wavefronts
+        conflicts = [access for access in self.worst.values() if lost[access.index] > 0]
+        return max(conflicts, key=lambda access: int(lost[access.index]), default=None)
 
     def of_opcode(self, name: str, *, threads: bool = False) -> int:
         """Warps or threads that executed an operation."""

@@ -32,7 +32,7 @@ from lowgemm.runtime.arguments import pack
 from lowgemm.runtime.interface import Device, Event, Kernel, Module, PreparedLaunch, Stream
 from lowgemm.runtime.launch import DeviceLimits, LaunchShape, check_launch
 from lowgemm.runtime.loading import Loadable
-from lowgemm.runtime.shapes import element_dtype, shape_of
+from lowgemm.runtime.shapes import array_layout, host_array, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +60,8 @@ class Emulator(Device):
         The architecture whose code it runs: sm_80, sm_86, sm_89, sm_90 or sm_120.
     findings
         ``"raise"``: a launch that did something wrong raises when it has ended; ``"collect"``: what
-        it did is only added to :attr:`findings`.
+        it did is only added to :attr:`findings`, which keeps those of all launches until it is
+        cleared (``findings.clear()``). Those of a kernel's last launch are ``kernel.findings``.
     instructions
         How many instructions all warps of a launch may take, counted once for each group of warps
         that executes one together; a launch that goes on is stopped.
@@ -74,7 +75,8 @@ class Emulator(Device):
     UnknownArchitectureError
         The emulator does not know that architecture's code.
     ArgumentValueError
-        Another word for ``findings``, or ``instructions`` is no positive number.
+        Another word for ``findings``, ``instructions`` is no positive number, or ``strict`` is
+        neither True nor False.
 
     Notes
     -----
@@ -99,14 +101,16 @@ class Emulator(Device):
                 f"the emulator does not run code of {parsed}",
                 f"it runs {', '.join(ARCHITECTURES)}",
             )
-        if findings not in ("raise", "collect"):
+        if not isinstance(findings, str) or findings not in ("raise", "collect"):
             raise ArgumentValueError(
-                f"findings={findings!r}", "'raise' stops at them, 'collect' goes on"
+                f"findings={shown(findings)}", "'raise' stops at them, 'collect' goes on"
             )
         if isinstance(instructions, bool) or not isinstance(instructions, int) or instructions < 1:
             raise ArgumentValueError(
-                f"instructions={instructions!r}", "give a whole number, 1 or more"
+                f"instructions={shown(instructions)}", "give a whole number, 1 or more"
             )
+        if not isinstance(strict, bool):
+            raise ArgumentValueError(f"strict={shown(strict)}", "give True or False")
         self._arch = parsed
         self.raises = findings == "raise"
         self.instructions = instructions
@@ -137,12 +141,13 @@ class Emulator(Device):
 
     def empty(self, shape: int | Sequence[int], dtype: object = np.float32) -> EmulatorArray:
         self._check_open()
-        array = EmulatorArray(self, shape_of(shape), element_dtype(dtype))
+        array = EmulatorArray(self, *array_layout(shape, dtype))
         self._resources.add(array)
         return array
 
     def upload(self, host: np.ndarray[Any, Any], *, stream: object = None) -> EmulatorArray:
-        host = np.asarray(host)
+        host = host_array(host)
+        self.check_stream(stream)
         array = self.empty(host.shape, host.dtype)
         array.upload(host)
         return array
@@ -158,10 +163,7 @@ class Emulator(Device):
     # ---- work
 
     def stream(self, foreign: object = None) -> EmulatorStream:
-        if foreign is not None and not isinstance(foreign, EmulatorStream):
-            raise StreamDeviceError(
-                f"{foreign!r} is a stream of a GPU", "the emulator has streams of its own"
-            )
+        self.check_stream(foreign)
         return EmulatorStream(self)
 
     def event(self) -> EmulatorEvent:
@@ -198,7 +200,22 @@ class Emulator(Device):
             isinstance(stream, EmulatorStream) and stream.device is self
         ):
             raise StreamDeviceError(
-                f"{stream!r} is no stream of this emulator", "use device.stream(), or none"
+                f"{shown(stream)} is no stream of this emulator",
+                "use device.stream(), or none; it takes no stream of a GPU",
+            )
+
+    def check_event(self, event: object) -> None:
+        """Refuse an event that is not of this device.
+
+        Raises
+        ------
+        StreamDeviceError
+            It is none.
+        """
+        if not (isinstance(event, EmulatorEvent) and event.device is self):
+            raise StreamDeviceError(
+                f"{shown(event)} is no event of this emulator",
+                "use device.event() or stream.record()",
             )
 
 
@@ -208,12 +225,17 @@ class EmulatorStream(Stream):
     def __init__(self, device: Emulator) -> None:
         self.device = device
 
+    def __repr__(self) -> str:
+        return f"<EmulatorStream of {self.device.architecture}>"
+
     def record(self, event: Event | None = None) -> Event:
-        return EmulatorEvent(self.device) if event is None else event
+        if event is None:
+            return EmulatorEvent(self.device)
+        self.device.check_event(event)
+        return event
 
     def wait(self, event: Event) -> None:
-        if not isinstance(event, EmulatorEvent):
-            raise StreamDeviceError(f"{event!r} is no event of an emulator")
+        self.device.check_event(event)
 
     def synchronize(self) -> None:
         pass
@@ -228,10 +250,14 @@ class EmulatorEvent(Event):
     def __init__(self, device: Emulator) -> None:
         self.device = device
 
+    def __repr__(self) -> str:
+        return f"<EmulatorEvent of {self.device.architecture}>"
+
     def record(self, stream: object = None) -> None:
         self.device.check_stream(stream)
 
     def elapsed_us(self, since: Event) -> float:
+        self.device.check_event(since)
         raise UnmeasurableError(
             "the emulator's events have no time: it counts, and measures nothing",
             "time the kernel on a GPU, or ask the model (lowgemm model)",
@@ -375,7 +401,8 @@ class _Texts:
 class EmulatorKernel(Kernel):
     """A kernel in the emulator.
 
-    ``counts`` is what its launches have counted so far, by instruction.
+    ``counts`` is what its launches have counted so far, by instruction; ``findings`` is what the
+    last of them did wrong.
     """
 
     def __init__(self, module: EmulatorModule, signature: KernelSignature) -> None:
@@ -387,6 +414,7 @@ class EmulatorKernel(Kernel):
         self.local_bytes = signature.stack_bytes or 0
         self.max_threads = signature.max_threads or module.device.limits.max_threads_per_block
         self.counts = Counts.of(self.program.kernel)
+        self.findings: tuple[Finding, ...] = ()
         self.rules = Rules(self.program) if module.device.strict else None
 
     def __repr__(self) -> str:
@@ -445,7 +473,7 @@ class EmulatorPreparedLaunch(PreparedLaunch):
         try:
             launch.run()
         finally:
-            found = tuple(launch.findings.values())
+            found = kernel.findings = tuple(launch.findings.values())
             device.findings += found
         if found and device.raises:
             raise findings_error(kernel.name, found)

@@ -116,7 +116,7 @@ class Finding:
         return replace(self, count=self.count + times)
 
     def __str__(self) -> str:
-        where = f" ({self.line})" if self.line else ""
+        where = f" ({self.line.short})" if self.line else ""
         at = "" if self.memory_address is None else f" at {self.memory_address:#x}"
         more = f": {self.detail}" if self.detail else ""
         return (

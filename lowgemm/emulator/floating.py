@@ -9,9 +9,9 @@ import numpy as np
 
 from lowgemm.emulator import arithmetic as fp
 from lowgemm.emulator.front import Front, Mask
-from lowgemm.emulator.integer import boolean, put32, put64, put_predicate
+from lowgemm.emulator.integer import BOOLEANS, boolean, put32, put64, put_predicate
 from lowgemm.emulator.operation import Run, maker
-from lowgemm.emulator.word import Word
+from lowgemm.emulator.word import RZ, Word
 from lowgemm.isa import Form
 
 __all__: list[str] = []
@@ -50,7 +50,7 @@ def _flat(f: Front, value: Any) -> Any:
     return value.reshape(-1) if value.size in (1, f.count * 32) else f.full(value).reshape(-1)
 
 
-def _shaped(f: Front, value: Any, like: Any) -> Any:
+def _shaped(f: Front, value: Any) -> Any:
     """A flat result in the shape of lanes; of uniform operands, of warps."""
     if value.size == f.count * 32:
         return value.reshape(f.count, 32)
@@ -195,12 +195,12 @@ def _fsetp(w: Word) -> Run:
 
 @maker("FSET", "UFSET")
 def _fset(w: Word) -> Run:
-    operation, ftz, as_float = FLOAT_COMPARISONS[w.take(76, 4)], w.flag(80), w.flag(71)
+    operation, ftz = FLOAT_COMPARISONS[w.take(76, 4)], w.flag(80)
     combine, other = boolean(w), w.predicate(87)
     put = put32(w)
     a, b = w.float_operand("a", sources=2), w.float_operand("b", sources=2)
     call = _on_lanes(lambda x, y: fp.fcompare(x, y, operation, ftz=ftz), w.uniform)
-    true = U32(0x3F800000 if as_float else 0xFFFFFFFF)
+    true = U32(0x3F800000)  # FSET is always .BF: 1.0f
     return lambda f, m: put(f, np.where(combine(call(f, a(f), b(f)), other(f)), true, U32(0)), m)
 
 
@@ -228,15 +228,25 @@ def _fchk(w: Word) -> Run:
 
 @maker("MUFU")
 def _mufu(w: Word) -> Run:
-    if w.take(72, 2):
-        raise w.unknown("a function of halves")
-    number = w.take(74, 4)
+    kind, number = w.take(72, 2), w.take(74, 4)
     if number >= len(_MUFU):
         raise w.unknown("no such function")
     operation = _MUFU[number]
     w.ignore(78, 13)
+    if w.arch.major < 9:  # bit 73 is .F16; from sm_90 on 1 is .F16 and 2 .BF16
+        kind >>= 1
+    if kind:
+        return _mufu_of_halves(w, operation, bf16=kind == 2)
     put, b = put32(w), w.float_operand("b", sources=2)
     call = _on_lanes(lambda x: fp.mufu(operation, x), w.uniform)
+    return lambda f, m: put(f, call(f, b(f)), m)
+
+
+def _mufu_of_halves(w: Word, operation: fp.MufuOperation, *, bf16: bool) -> Run:
+    if operation != "EX2" and operation != "TANH":
+        raise w.unknown(f"{operation} of halves")
+    put, b = put32(w), _half_source(w)
+    call = _on_lanes(lambda x: fp.mufu_half(operation, x, bf16=bf16).astype(U32), False)
     return lambda f, m: put(f, call(f, b(f)), m)
 
 
@@ -317,18 +327,57 @@ def _dsetp(w: Word) -> Run:
 
 # ---- conversions
 
+#: What a field of three bits says of a float: its width, and whether it is a bfloat16.
+_FLOAT_FORMATS = {1: (16, False), 2: (32, False), 3: (64, False), 4: (16, True)}
 
-def _source_bits(w: Word) -> int:
-    return 8 << w.take(84, 2)
+
+def _float_format(w: Word, at: int) -> tuple[int, bool]:
+    """A float's width, and whether it is a bfloat16; before sm_90 bit 86 says nothing."""
+    number = w.take(at, 3)
+    if at == _SOURCE and w.arch.major < 9:
+        number &= 3
+    if number not in _FLOAT_FORMATS:
+        raise w.unknown("no such float")
+    return _FLOAT_FORMATS[number]
+
+
+_TARGET, _SOURCE = 75, 84
+
+
+def _which_half(w: Word) -> Callable[[Any], Any]:
+    """The half of an operand B that a conversion reads: bits 60-61, 1 being .H1."""
+    if w.is_immediate("b", sources=2):
+        return lambda x: x & _LOW_HALF
+    which = w.take(60, 2)
+    if which > 1:
+        raise w.unknown("no such half")
+    return (lambda x: x >> _HALF) if which else (lambda x: x & _LOW_HALF)
+
+
+def _half_source(w: Word) -> Any:
+    """Operand B of 16 bits, with its signs."""
+    read, half = w.operand("b", sources=2), _which_half(w)
+    signs = w.sign_bits("b", sources=2)
+    negate, absolute = (w.flag(at) for at in signs) if signs else (False, False)
+    keep, flip = U16(0x7FFF if absolute else 0xFFFF), U16(0x8000 if negate else 0)
+    return lambda f: half(read(f)).astype(U16) & keep ^ flip
+
+
+def _float_source(w: Word) -> tuple[int, Any, bool]:
+    """The width of operand B, what reads it, and whether it is a bfloat16: read as a float32."""
+    bits, is_bf16 = _float_format(w, _SOURCE)
+    if bits != 16:
+        return bits, w.float_operand("b", sources=2, wide=bits == 64), False
+    half = _half_source(w)
+    return (32, lambda f: half(f).astype(U32) << _HALF, True) if is_bf16 else (16, half, False)
 
 
 @maker("F2I", "UF2I")
 def _f2i(w: Word) -> Run:
-    signed, target, source = w.flag(72), 8 << w.take(75, 2), 8 << w.take(84, 2)
+    signed, target = w.flag(72), 8 << w.take(75, 2)
     rounding, ftz = INTEGER_ROUNDINGS[w.take(78, 2)], w.flag(80)
     w.ignore(77)  # .NTZ: NaN gives zero
-    w.ignore(86)
-    b: Any = w.float_operand("b", sources=2, wide=source == 64)
+    source, b, _ = _float_source(w)
     put = put64(w) if target == 64 else put32(w)
     settings: dict[str, Any] = {
         "source_bits": source, "signed": signed, "target_bits": target,
@@ -336,38 +385,38 @@ def _f2i(w: Word) -> Run:
     }  # fmt: skip
 
     def function(x: Any) -> Any:
-        x = x.astype(U16) if source == 16 else x
         result = fp.f2i(x, **settings)
-        if target == 64:
-            return result
-        if signed and target < 32:  # a register holds it extended
-            shift = np.int64(64 - target)
-            result = (result.view(np.int64) << shift >> shift).view(U64)
-        return result.astype(U32)
+        return result if target == 64 else _in_register(result, target, signed)
 
     call = _on_lanes(function, w.uniform)
     return lambda f, m: put(f, call(f, b(f)), m)
 
 
+def _in_register(result: Any, bits: int, signed: bool) -> Any:
+    """An integer as a register holds it: a signed one of fewer bits extended."""
+    if signed and bits < 32:
+        shift = np.int64(64 - bits)
+        result = (result.view(np.int64) << shift >> shift).view(U64)
+    return result.astype(U32)
+
+
 @maker("I2F", "UI2F", "I2FP", "UI2FP")
 def _i2f(w: Word) -> Run:
     packed = w.instruction.name.endswith("FP")
-    signed, target = w.flag(74), 8 << w.take(75, 2)
-    source = 32 if packed else 8 << w.take(84, 2)
+    signed, source = w.flag(74), 8 << w.take(84, 2)
     rounding = ROUNDINGS[w.take(78, 2)]
-    if packed and (w.take(84, 3) != 6 or target != 32):
-        source = 32
-    w.ignore(77)
-    w.ignore(60, 2) if not w.is_immediate("b", sources=2) else None
+    w.ignore(86)
+    target, is_bf16 = _float_format(w, _TARGET)
+    if packed and (source, target) != (32, 32):
+        raise w.unknown("a packed conversion of other than 32 bits")
+    at = _part(w, source)
     b: Any = w.operand64("b", sources=2) if source == 64 else w.operand("b", sources=2)
     put = put64(w) if target == 64 else put32(w)
-    narrow = U32((1 << source) - 1) if source < 32 else None
 
     def function(x: Any) -> Any:
-        value = x if narrow is None else x & narrow
         result = fp.i2f(
-            value.astype(U64), source_bits=source, signed=signed, target_bits=target,
-            rounding=rounding,
+            x.astype(U64) >> at, source_bits=source, signed=signed, target_bits=target,
+            bf16=is_bf16, rounding=rounding,
         )  # fmt: skip
         return result if target == 64 else result.astype(U32)
 
@@ -375,16 +424,30 @@ def _i2f(w: Word) -> Run:
     return lambda f, m: put(f, call(f, b(f)), m)
 
 
+def _part(w: Word, bits: int) -> np.uint64:
+    """Where an integer begins in its register: bits 60-61 say which byte or half it is."""
+    if w.is_immediate("b", sources=2):
+        return U64(0)
+    number = w.take(60, 2)
+    if bits > 16 or (bits == 16 and number < 2):
+        return U64(0 if bits > 16 else 16 * number)
+    if number:
+        raise w.unknown("an integer out of the middle of a register")
+    return U64(0)
+
+
 @maker("F2F", "UF2F")
 def _f2f(w: Word) -> Run:
-    target, source = 8 << w.take(75, 2), 8 << w.take(84, 2)
+    target, to_bf16 = _float_format(w, _TARGET)
     rounding, ftz = ROUNDINGS[w.take(78, 2)], w.flag(80)
-    b: Any = w.float_operand("b", sources=2, wide=source == 64)
+    source, b, _ = _float_source(w)
     put = put64(w) if target == 64 else put32(w)
+    settings: dict[str, Any] = {"source_bits": source, "rounding": rounding, "ftz": ftz}
 
     def function(x: Any) -> Any:
-        x = x.astype(U16) if source == 16 else x
-        result = fp.f2f(x, source_bits=source, target_bits=target, rounding=rounding, ftz=ftz)
+        result = (
+            fp.f2f_bf16(x, **settings) if to_bf16 else fp.f2f(x, target_bits=target, **settings)
+        )
         return result if target == 64 else result.astype(U32)
 
     call = _on_lanes(function, w.uniform)
@@ -393,20 +456,18 @@ def _f2f(w: Word) -> Run:
 
 @maker("FRND", "UFRND")
 def _frnd(w: Word) -> Run:
-    target, source = 8 << w.take(75, 2), 8 << w.take(84, 2)
+    target, source = _float_format(w, _TARGET), _float_format(w, _SOURCE)
     if target != source:
         raise w.unknown("rounding into another format")
     rounding, ftz = INTEGER_ROUNDINGS[w.take(78, 2)], w.flag(80)
-    wide = source == 64
-    b: Any = w.float_operand("b", sources=2, wide=wide)
-    put = put64(w) if wide else put32(w)
+    bits, b, is_bf16 = _float_source(w)
+    put = put64(w) if bits == 64 else put32(w)
 
     def function(x: Any) -> Any:
-        if ftz:
-            x = np.where(x & U32(0x7F800000), x, x & U32(0x80000000))
-        x = x.astype(U16) if source == 16 else x
-        result = fp.frnd(x, source_bits=source, rounding=rounding)
-        return result if wide else result.astype(U32)
+        result = fp.frnd(x, source_bits=bits, rounding=rounding, ftz=ftz)
+        if is_bf16:  # an integral number near a bfloat16 is one
+            return result >> _HALF
+        return result if bits == 64 else result.astype(U32)
 
     call = _on_lanes(function, w.uniform)
     return lambda f, m: put(f, call(f, b(f)), m)
@@ -414,26 +475,52 @@ def _frnd(w: Word) -> Run:
 
 @maker("F2FP")
 def _f2fp(w: Word) -> Run:
-    relu, is_half = w.flag(75), not w.flag(76)
-    if w.take(79, 2):
-        raise w.unknown("a rounding of its own")
-    if w.take(77, 2) or w.take(81) or w.take(86, 5) or w.take(72, 3):
-        raise w.unknown("a conversion to small floats")
+    relu, is_half, merges = w.flag(75), not w.flag(76), w.flag(78)
+    rounding = ROUNDINGS[w.take(79, 2)]
+    if rounding not in ("RN", "RZ"):
+        raise w.unknown("no such rounding of F2FP")
+    if w.take(81) or w.take(86, 5) or w.take(72, 3):
+        raise w.unknown("a conversion to small floats, or a random rounding")
+    if w.flag(77):
+        raise w.unknown("F2FP.SATFINITE")
     put = put32(w)
     a, b = w.float_operand("a", sources=3), w.float_operand("b", sources=3)
+    if merges and (w.form is not Form.rr or w.take(64, 8) != RZ):
+        raise w.unknown("F2FP.MERGE_C into a register")
     w.ignore(64, 8)
 
     def narrow(x: Any) -> Any:
         if is_half:
-            half = fp.f2f(x, source_bits=32, target_bits=16, rounding="RN", ftz=False)
+            half = fp.f2f(x, source_bits=32, target_bits=16, rounding=rounding, ftz=False)
             return np.where(relu & (half >> U16(15) != 0), U16(0), half)
-        return fp.f2f_bf16(x, rounding="RN", relu=relu)
+        return fp.f2f_bf16(x, rounding=rounding, relu=relu)
 
     def function(x: Any, y: Any) -> Any:
-        return narrow(x).astype(U32) << _HALF | narrow(y)
+        low = narrow(y).astype(U32)
+        return low if merges else narrow(x).astype(U32) << _HALF | low
 
     call = _on_lanes(function, False)
     return lambda f, m: put(f, call(f, a(f), b(f)), m)
+
+
+@maker("F2IP")
+def _f2ip(w: Word) -> Run:
+    """One float as a byte: how A and C are packed above it is not known."""
+    if w.take(76, 2) or not w.flag(74) or w.take(75):
+        raise w.unknown("F2IP that is no F2IP.U8.NTZ")
+    if w.take(24, 8) != RZ or w.form is not Form.rr or w.take(64, 9) != RZ:
+        raise w.unknown("F2IP of more than one float")
+    rounding = INTEGER_ROUNDINGS[w.take(78, 2)]
+    if rounding not in ("RN", "TRUNC"):
+        raise w.unknown("no such rounding of F2IP")
+    put, b = put32(w), w.float_operand("b", sources=3)
+
+    def function(x: Any) -> Any:
+        result = fp.f2i(x, source_bits=32, signed=False, target_bits=8, rounding=rounding)
+        return result.astype(U32)
+
+    call = _on_lanes(function, False)
+    return lambda f, m: put(f, call(f, b(f)), m)
 
 
 # ---- packed halves
@@ -569,29 +656,57 @@ def _hmnmx2(w: Word) -> Run:
     return run
 
 
-@maker("HSETP2")
-def _hsetp2(w: Word) -> Run:
-    operation, ftz, bf16 = FLOAT_COMPARISONS[w.take(76, 4)], w.flag(80), w.flag(85)
-    first, second, other = put_predicate(w, 81), put_predicate(w, 84), w.predicate(87)
-    combine_both = w.flag(71)  # .H_AND: both halves decide together
-    kind = w.take(69, 2)
+def _half_comparison(w: Word) -> Callable[[Front], tuple[Any, Any]]:
+    """What a comparison of packed halves says of the low and of the high ones."""
+    operation, ftz, bf16 = FLOAT_COMPARISONS[w.take(76, 4)], w.flag(80), w.flag(65)
     operands = [_half_operand(w, slot, 2) for slot in "ab"]
-    combine: Any = (np.logical_and, np.logical_or, np.logical_xor)[kind % 3]
 
-    def run(f: Front, m: Mask) -> None:
-        values = [operand(f) for operand in operands]
+    def compared(f: Front) -> tuple[Any, Any]:
+        one, two = (operand(f) for operand in operands)
         low, high = (
-            fp.hcompare(
-                _flat(f, values[0][side]), _flat(f, values[1][side]), operation, bf16=bf16, ftz=ftz
-            )
+            fp.hcompare(_flat(f, one[side]), _flat(f, two[side]), operation, bf16=bf16, ftz=ftz)
             for side in range(2)
         )
+        return _shaped(f, low), _shaped(f, high)
+
+    return compared
+
+
+def _half_combination(w: Word) -> Callable[[Any, Any], Any]:
+    kind = w.take(69, 2)
+    if kind == 3:
+        raise w.unknown("no such way to combine predicates")
+    return BOOLEANS[kind]
+
+
+@maker("HSETP2")
+def _hsetp2(w: Word) -> Run:
+    compared, combine = _half_comparison(w), _half_combination(w)
+    first, second, other = put_predicate(w, 81), put_predicate(w, 84), w.predicate(87)
+    combine_both = w.flag(71)  # .H_AND: both halves decide together
+
+    def run(f: Front, m: Mask) -> None:
+        low, high = compared(f)
         with_other = other(f)
-        low, high = (each.reshape(-1, 32) if each.size > 1 else each for each in (low, high))
         if combine_both:
             low, high = low & high, ~(low & high)
         for put, value in ((first, low), (second, high)):
             if put is not None:
                 put(f, combine(value, with_other), m)
+
+    return run
+
+
+@maker("HSET2")
+def _hset2(w: Word) -> Run:
+    compared, combine, other = _half_comparison(w), _half_combination(w), w.predicate(87)
+    one = 0x3F80 if w.flag(65) else 0x3C00
+    true = U32(one if w.flag(71) else 0xFFFF)  # .BF: 1.0, else all bits
+    put = put32(w)
+
+    def run(f: Front, m: Mask) -> None:
+        with_other = other(f)
+        low, high = (np.where(combine(each, with_other), true, U32(0)) for each in compared(f))
+        put(f, high << _HALF | low, m)
 
     return run

@@ -15,11 +15,16 @@ from lowgemm.errors import ArgumentValueError, EmulationError
 
 __all__ = ["ATOMIC_TYPES", "GlobalMemory", "atomic_width", "read_modify_write"]
 
-#: Where the first allocation lies, as on a GPU: far from every small number that is no pointer.
-_FIRST_ADDRESS = 0x7F0000000000
+#: Where the first allocation lies: far from every small number that is no pointer.
+_FIRST_ADDRESS = 0x1000_0000_0000
+#: Where the windows of shared and local memory begin.
+_END_ADDRESS = 0x7A00_0000_0000
 #: cudaMalloc aligns to at least 256 bytes (CUDA C++ Programming Guide); the driver to 512.
 _ALIGNMENT = 512
+#: Between two allocations lies nothing: this at least, and so many times the larger of the two, so
+#: that an index several times too large hits neither.
 _GUARD = 512
+_GUARD_SIZES = 8
 #: Addresses below are taken for offsets from a null pointer.
 _NULL_PAGES = 1 << 20
 _WIDEST = 32
@@ -390,7 +395,6 @@ class GlobalMemory:
     """
 
     def __init__(self) -> None:
-        self._next = _FIRST_ADDRESS
         self._allocations: list[_Allocation] = []
         self._bases = np.empty(0, np.uint64)
         self._sizes = np.empty(0, np.uint64)
@@ -415,11 +419,11 @@ class GlobalMemory:
         ArgumentValueError
             ``nbytes`` is not positive.
         EmulationError
-            This machine has not that much memory.
+            This machine has not that much memory, or no addresses are left.
         """
         if nbytes <= 0:
             raise ArgumentValueError(f"an allocation of {nbytes} bytes", "allocate 1 or more")
-        base = self._next
+        base = self._unused(nbytes)
         padded = -(-nbytes // _WIDEST) * _WIDEST
         try:
             mask = None if initialised else np.zeros(padded, np.bool_)
@@ -430,9 +434,22 @@ class GlobalMemory:
                 "choose smaller sizes",
             ) from error
         self._allocations.append(_Allocation(base, nbytes, name, data, mask, missing=nbytes))
-        self._next = -(-(base + nbytes + _GUARD) // _ALIGNMENT) * _ALIGNMENT
         self._bases = np.append(self._bases, np.uint64(base))
         self._sizes = np.append(self._sizes, np.uint64(nbytes))
+        return base
+
+    def _unused(self, nbytes: int) -> int:
+        """The address of the next allocation, far enough behind the last."""
+        if not self._allocations:
+            return _FIRST_ADDRESS
+        last = self._allocations[-1]
+        guard = max(_GUARD, _GUARD_SIZES * max(nbytes, last.nbytes))
+        base = -(-(last.base + last.nbytes + guard) // _ALIGNMENT) * _ALIGNMENT
+        if base + nbytes > _END_ADDRESS:
+            raise EmulationError(
+                f"no addresses are left for {nbytes} bytes: none is given out twice",
+                "choose smaller sizes, or make another Emulator",
+            )
         return base
 
     def free(self, base: int) -> None:
@@ -696,12 +713,12 @@ class GlobalMemory:
             before = self._allocations[slot]
             over = address + width - (before.base + before.nbytes)
             behind = address - (before.base + before.nbytes)
-            text = (
-                f"{behind} bytes behind the end of {before.describe()}"
-                if behind >= 0
-                else f"{over} of {width} bytes reach over the end of {before.describe()}"
-            )
-            nearest.append((over, text + (", already freed" if before.freed else "")))
+            if behind < 0:
+                how = f"{over} of {width} bytes reach over"
+            else:
+                how = f"{behind} bytes behind" if behind else "right behind"
+            freed = ", already freed" if before.freed else ""
+            nearest.append((over, f"{how} the end of {before.describe()}{freed}"))
         if slot + 1 < len(self._allocations):
             after = self._allocations[slot + 1]
             gap = after.base - address

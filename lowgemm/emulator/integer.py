@@ -94,7 +94,10 @@ def extended(value: NDArray[np.uint32], signed: bool) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a word holds for the V operations: one number, two of 16 bits or four of 8."""
+    """What a word holds for the V operations: one number, two of 16 bits or four of 8.
+
+    IMNMX.S64 and .U64 have one of 64 bits.
+    """
 
     bits: int
     signed: bool = False
@@ -111,11 +114,15 @@ class _Parts:
     def split(self, word: Any) -> Any:
         """The numbers, lowest first, along a last axis."""
         dtype = np.dtype(f"{'i' if self.signed else 'u'}{self.bits // 8}")
-        return np.ascontiguousarray(word, U32)[..., None].view(dtype)
+        return np.ascontiguousarray(word, self._word)[..., None].view(dtype)
 
     def join(self, numbers: Any) -> Any:
         """The word of them."""
-        return np.ascontiguousarray(numbers).view(U32)[..., 0]
+        return np.ascontiguousarray(numbers).view(self._word)[..., 0]
+
+    @property
+    def _word(self) -> Any:
+        return U64 if self.bits == 64 else U32
 
     def choose(self, left: Any, right: Any, take_less: Any) -> Any:
         """The lesser or the greater numbers."""
@@ -126,6 +133,13 @@ class _Parts:
     def add(self, left: Any, right: Any) -> Any:
         """Sums without carries from one number to the next."""
         return self.join(self.split(left) + self.split(right))
+
+    def add_clamped(self, left: Any, right: Any, minus: tuple[bool, bool]) -> Any:
+        """Sums, of negated numbers where ``minus`` says so, at the ends of the format."""
+        one, two = (self.split(each).astype(np.int64) for each in (left, right))
+        total = (-one if minus[0] else one) + (-two if minus[1] else two)
+        ends = np.iinfo(f"{'i' if self.signed else 'u'}{self.bits // 8}")
+        return self.join(np.clip(total, ends.min, ends.max).astype(ends.dtype))
 
 
 # ---- moves and selections
@@ -158,13 +172,37 @@ def _sel(w: Word) -> Run:
 
 @maker("PRMT", "UPRMT")
 def _prmt(w: Word) -> Run:
-    if w.take(72, 3):
-        raise w.unknown("a mode of PRMT")
+    mode = w.take(72, 3)
     put, a, b, c = put32(w), w.a(), w.operand("b", sources=3), w.operand("c", sources=3)
+    if mode:
+        if mode not in _PICKS:
+            raise w.unknown("no such mode of PRMT")
+        pick = _PICKS[mode]
+        return lambda f, m: put(f, _permuted_by(a(f), c(f), pick(b(f) & U32(3))), m)
     if w.is_immediate("b", sources=3):
         selector = w.take(32, 32)
         return lambda f, m: put(f, _permuted(a(f), c(f), selector), m)
     return lambda f, m: put(f, _permuted_by(a(f), c(f), b(f)), m)
+
+
+def _selector(*picks: Any) -> Any:
+    """A selector of PRMT from the numbers of four bytes."""
+    result: Any = U32(0)
+    for place, pick in enumerate(picks):
+        result = result | (pick & U32(7)) << U32(4 * place)
+    return result
+
+
+#: The selectors of PRMT.F4E, .B4E, .RC8, .ECL, .ECR and .RC16 for the low two bits of B, as of
+#: PTX's prmt: four bytes forward, backward, one byte, its left and right neighbours, one half.
+_PICKS: dict[int, Callable[[Any], Any]] = {
+    1: lambda s: _selector(*(s + U32(place) for place in range(4))),
+    2: lambda s: _selector(*(s - U32(place) for place in range(4))),
+    3: lambda s: _selector(s, s, s, s),
+    4: lambda s: _selector(*(np.maximum(s, U32(place)) for place in range(4))),
+    5: lambda s: _selector(*(np.minimum(s, U32(place)) for place in range(4))),
+    6: lambda s: _selector(*((s & U32(1)) * U32(2) + U32(place & 1) for place in range(4))),
+}
 
 
 def _permuted(low: Any, high: Any, selector: int) -> NDArray[np.uint32]:
@@ -246,17 +284,43 @@ def _plain_sum(put: Put, reads: list[Any], negative: list[bool]) -> Run:
 
 
 def _uiadd3_64(w: Word, carries: bool) -> Run:
-    if carries:
-        raise w.unknown("a 64-bit sum with a carry")
     a = w.reader64(24)
     b, c = (w.operand64(n, sources=3, extend="sign") for n in "bc")
     negative = [w.negation(n, sources=3) for n in ("a", "b", "c")]
     put = put64(w)
-    if put_predicate(w, 81) or put_predicate(w, 84):
-        raise w.unknown("the carry of a 64-bit sum")
+    over = put_predicate(w, 81), put_predicate(w, 84)
+    carry = [w.predicate(87), w.predicate(77)] if carries else []
     w.ignore(87, 4)
     w.ignore(77, 4)
-    return _plain_sum(put, [a, b, c], negative)
+    if not carries and over == (None, None):
+        return _plain_sum(put, [a, b, c], negative)
+    return _wide_sum(put, [a, b, c], negative, carry, over)
+
+
+def _wide_sum(
+    put: Put, reads: list[Any], negative: list[bool], carries: list[Any], over: tuple[Any, Any]
+) -> Run:
+    """A sum of 64 bits with carries in and out: as one of 32, it tells how often it is longer.
+
+    A negated addend is the two's complement, with a carry in the one's: ~x, and 1 without one.
+    """
+    carry = [each for each in carries if each is not None]
+
+    def run(f: Front, m: Mask) -> None:
+        total: Any = U64(0)
+        longer: Any = U32(0)
+        terms = [~x(f) if minus else x(f) for x, minus in zip(reads, negative, strict=True)]
+        terms += [each(f).astype(U64) for each in carry]
+        terms += [U64(1)] * (0 if carry else sum(negative))
+        for term in terms:
+            total = total + term
+            longer = longer + (total < term)
+        put(f, total, m)
+        for number, tell in enumerate(over, 1):
+            if tell is not None:
+                tell(f, longer >= number, m)
+
+    return run
 
 
 def _put_total(
@@ -270,14 +334,31 @@ def _put_total(
         over(f, total >> _HALF != 0, m)
 
 
+#: Bits 73 to 75 of VIADD: numbers of no sign, and from 2 on of the sign that ISAT clamps to.
+_SUM_FORMATS = {
+    0: _Parts(32),
+    1: _Parts(16),
+    2: _Parts(32, signed=True),
+    3: _Parts(16, signed=True),
+    4: _Parts(8),
+    5: _Parts(8, signed=True),
+}
+
+
 @maker("VIADD", "UVIADD")
 def _viadd(w: Word) -> Run:
-    parts = _Parts({0: 32, 1: 16, 4: 8}.get(w.take(73, 3), 0))
-    if not parts.bits:
+    clamps, number = w.flag(80), w.take(73, 3)  # .ISAT
+    if number not in _SUM_FORMATS:
         raise w.unknown("no such packed format")
+    parts = _SUM_FORMATS[number]
     put, a, b = put32(w), w.a(), w.operand("b", sources=2)
     first, second = w.flag(72), w.negation("b", sources=2)
     w.ignore(77, 14)
+    if clamps:
+        if number == 0:
+            raise w.unknown("a saturating sum of neither sign")
+        minus = first, second
+        return lambda f, m: put(f, parts.add_clamped(a(f), b(f), minus), m)
     if parts.bits == 32:
         return _plain_sum(put, [a, b, lambda f: U32(0)], [first, second, False])
 
@@ -303,7 +384,7 @@ def _iadd(w: Word) -> Run:
         zero = lambda f: U64(0) if wide else U32(0)  # noqa: E731
         return _plain_sum(put, [a, b, zero], [*negative, False])
     if wide:
-        raise w.unknown("a 64-bit sum with a carry")
+        return _wide_sum(put, [a, b], negative, [carry], (over, None))
     addends = [_addend(a, negative[0], carries), _addend(b, negative[1], carries)]
 
     def run(f: Front, m: Mask) -> None:
@@ -436,9 +517,8 @@ def _vabsdiff4(w: Word) -> Run:
     def run(f: Front, m: Mask) -> None:
         left, right, total = a(f), b(f), c(f)
         for byte in range(4):
-            difference = np.abs(
-                (_byte(left, byte, False) - _byte(right, byte, False)).view(np.int32)
-            )
+            one, two = (_piece(each, byte, 8, False) for each in (left, right))
+            difference = np.abs((one - two).view(np.int32))
             total = total + (difference.view(U32) << U32(0 if sums else 8 * byte))
         put(f, total, m)
 
@@ -447,8 +527,9 @@ def _vabsdiff4(w: Word) -> Run:
 
 @maker("IDP")
 def _idp(w: Word) -> Run:
-    if w.take(76, 2):
-        raise w.unknown("IDP.2A")
+    halves, upper = w.flag(76), w.flag(77)  # .2A, and whether it takes B's upper bytes
+    if upper and not halves:
+        raise w.unknown("no such product")
     signs = w.flag(73), w.flag(74)
     put, a = put32(w), w.a()
     b, c = w.operand("b", sources=3), w.operand("c", sources=3)
@@ -457,17 +538,19 @@ def _idp(w: Word) -> Run:
 
     def run(f: Front, m: Mask) -> None:
         total, left, right = c(f), a(f), b(f)
-        for byte in range(4):
-            total = total + _byte(left, byte, signs[0]) * _byte(right, byte, signs[1])
+        for number in range(2 if halves else 4):
+            one = _piece(left, number, 16 if halves else 8, signs[0])
+            two = _piece(right, number + 2 * upper, 8, signs[1])
+            total = total + one * two
         put(f, total, m)
 
     return run
 
 
-def _byte(value: NDArray[np.uint32], number: int, signed: bool) -> NDArray[np.uint32]:
-    if signed:
-        return ((value << U32(24 - 8 * number)).view(np.int32) >> np.int32(24)).view(U32)
-    return value >> U32(8 * number) & U32(0xFF)
+def _piece(value: NDArray[np.uint32], number: int, bits: int, signed: bool) -> NDArray[np.uint32]:
+    """One of a word's bytes or halves, as a word."""
+    top, down = value << U32(32 - bits * (number + 1)), 32 - bits
+    return (top.view(np.int32) >> np.int32(down)).view(U32) if signed else top >> U32(down)
 
 
 # ---- logic and shifts
@@ -527,7 +610,7 @@ def _lop3(w: Word) -> Run:
 @maker("PLOP3", "UPLOP3")
 def _plop3(w: Word) -> Run:
     if w.instruction.low & 0x1FF not in (0x01C, 0x09C):
-        raise w.unknown("PLOP3 of registers' signs")
+        return _plop3_of_signs(w)
     table, second = w.take(64, 3) | w.take(72, 5) << 3, w.take(16, 8)
     first_put, second_put = put_predicate(w, 81), put_predicate(w, 84)
     r, s = w.predicate(87), w.predicate(77)
@@ -540,6 +623,24 @@ def _plop3(w: Word) -> Run:
         for put, value in zip((first_put, second_put), results, strict=True):
             if put is not None:
                 put(f, value, m)
+
+    return run
+
+
+def _plop3_of_signs(w: Word) -> Run:
+    """PLOP3 of three registers' signs, with a full table at bits 72-79."""
+    tables = w.take(72, 8), w.take(16, 8)
+    puts = put_predicate(w, 81), put_predicate(w, 84)
+    w.ignore(87, 4)
+    if w.form is not Form.rr:
+        raise w.unknown("signs of other than registers")
+    reads = w.reader(24), w.reader(32), w.reader(64)
+
+    def run(f: Front, m: Mask) -> None:
+        signs = [read(f) >> U32(31) != 0 for read in reads]
+        for put, table in zip(puts, tables, strict=True):
+            if put is not None:
+                put(f, _lut(table, *signs), m)
 
     return run
 
@@ -655,7 +756,7 @@ def _isetp(w: Word) -> Run:
     combine = boolean(w)
     wide = w.arch.major >= 10 and w.flag(80)
     a, b = (
-        (w.reader64(24), w.operand64("b", sources=2, extend="sign" if signed else "zero"))
+        (w.reader64(24), w.operand64("b", sources=2, extend="sign"))
         if wide
         else (w.reader(24), w.operand("b", sources=2))
     )
@@ -699,10 +800,13 @@ def _extended_comparison(compare: int, left: Any, right: Any, lower: Any) -> Any
 
 @maker("IMNMX", "UIMNMX")
 def _imnmx(w: Word) -> Run:
-    parts = _Parts(32, w.flag(73))
+    wide = w.arch.major >= 10 and w.flag(74)
+    parts = _Parts(64 if wide else 32, w.flag(73))
     w.ignore(68, 4)
     w.ignore(77, 4)
-    put, a, b = put32(w), w.a(), w.operand("b", sources=2)
+    put = put64(w) if wide else put32(w)
+    a: Any = w.reader64(24) if wide else w.a()
+    b: Any = w.operand64("b", sources=2, extend="sign") if wide else w.operand("b", sources=2)
     for at in (81, 84):
         if w.take(at, 3) not in (0, PT):
             raise w.unknown("a predicate of a minimum")

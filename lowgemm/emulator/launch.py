@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lowgemm.emulator.access import LOCAL_WINDOW, SHARED_WINDOW, Site
 from lowgemm.emulator.batch import Batch
 from lowgemm.emulator.constants import Constants
-from lowgemm.emulator.counts import Counts, WorstAccess
+from lowgemm.emulator.counts import Counts
 from lowgemm.emulator.findings import Finding, FindingKind, Problem
 from lowgemm.emulator.front import Front, Mask
 from lowgemm.emulator.rules import Rules
@@ -28,6 +28,7 @@ from lowgemm.emulator.wavefronts import (
     shared_conflict_ways,
     shared_wavefronts,
 )
+from lowgemm.emulator.worst import WorstAccess
 from lowgemm.errors import EmulationError, UnknownInstructionError
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Launch:
                 if executed > self.instructions:
                     raise EmulationError(
                         f"kernel {self.name} executed more than {self.instructions} "
-                        "instructions of batches",
+                        "instructions (one that many warps execute together counts once)",
                         "it may not end; if it does, raise the limit: Emulator(instructions=...)",
                         kernel=self.name,
                     )
@@ -355,13 +356,19 @@ class Launch:
             return
         ways = shared_conflict_ways(
             offsets[worst : worst + 1], active[worst : worst + 1], site.width,
-            store=site.store, merge=site.merge,
+            store=site.store, merge=site.merge, atomic=site.passes > 0,
         )  # fmt: skip
         if ways[0] < 2:
             return
         lanes = np.where(active[worst], offsets[worst], -1)
         self.counts.worst[site.index] = WorstAccess(
-            site.index, site.width, int(ways[0]), int(passes[worst]), tuple(int(x) for x in lanes)
+            site.index,
+            site.width,
+            int(ways[0]),
+            int(passes[worst]),
+            tuple(int(x) for x in lanes),
+            site.passes > 0,
+            self.program.described,
         )
 
     # ---- reporting

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Mbarriers"]
 
+_COUNT_MASK = (1 << 20) - 1
+
 
 @dataclass(slots=True)
 class _Mbarrier:
@@ -32,6 +34,14 @@ class _Mbarrier:
     ended: NDArray[np.int32]
     awaited_bytes: int = 0
     phase: int = 0
+
+    def state(self) -> int:
+        """The 64 bits that an arrival gives: the phase's parity is bit 63.
+
+        Bits 43-62 hold 2^20 less the arrivals that are missing, bits 1-20 the same of a phase's.
+        """
+        missing, next_phase = (-each & _COUNT_MASK for each in (self.pending, self.expected))
+        return (self.phase & 1) << 63 | missing << 43 | next_phase << 1
 
     def settle(self) -> None:
         """End the phase when nothing is missing."""
@@ -79,20 +89,29 @@ class Mbarriers:
         addresses: NDArray[np.int64],
         counts: NDArray[np.int64],
         awaited: NDArray[np.int64],
-    ) -> None:
-        """Arrivals of lanes of a front, and bytes that their barriers are to wait for."""
+        *,
+        leaves: bool,
+    ) -> NDArray[np.uint64]:
+        """Arrivals of lanes of a front, and bytes that their barriers are to wait for.
+
+        Who ``leaves`` is not expected in the phases to come. Returns the states before.
+        """
         batch = self._batch
         where = f.positions(lanes)
         where = lanes if where is None else where
         domains = batch.lane_domain.reshape(-1)[where]
         actors = batch.lane_actor.reshape(-1)[where]
         rows = batch.shared.clocks.release(domains, actors)
+        states = np.empty(len(lanes), np.uint64)
         for index in range(len(lanes)):
             barrier = self._at(int(domains[index]), int(addresses[index]))
             np.maximum(barrier.arriving, rows[index], out=barrier.arriving)
+            states[index] = barrier.state()
             barrier.pending -= int(counts[index])
+            barrier.expected -= int(counts[index]) if leaves else 0
             barrier.awaited_bytes += int(awaited[index])
             barrier.settle()
+        return states
 
     def complete_bytes(self, domain: int, address: int, nbytes: int, tick: int) -> None:
         """Bytes of a bulk copy have come; ``tick`` is the copy's clock."""

@@ -25,9 +25,13 @@ Maker = Callable[[Word], "Run | Flow"]
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Marks what a maker returns as a decision over the front's way."""
+    """Marks what a maker returns as a decision over the front's way.
+
+    With ``sees_guard`` it is taken for lanes whose guard is false too.
+    """
 
     control: Control
+    sees_guard: bool = False
 
 
 @dataclass(slots=True)

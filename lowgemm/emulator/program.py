@@ -35,6 +35,12 @@ _KEPT = 1 << 15
 _OF_LANES = frozenset(("R2UR", "S2UR", "CS2UR", "VOTEU", "REDUX", "CREDUX", "ELECT"))
 #: Sub-word accesses to shared memory: widths below 32 bits.
 _NARROW = frozenset((8, 16))
+#: Loads that may be of shared memory.
+_LOADS = frozenset(("LDS", "LD"))
+_PHASE_BIT = 1 << 31
+#: Where an access's immediate begins.
+_OFFSET = 40
+_WORD_AROUND = (0xFFFFFFFD, 0xFFFFFFFC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class Program:
     An instruction that the emulator does not know raises its error when a warp executes it.
     ``approximate`` are the addresses of approximate functions (MUFU), whose results may differ from
     a GPU's in the last bits. ``compared_loads`` are the indices of loads from shared memory whose
-    value a compare-and-swap is given to compare: it notices if another warp was faster.
+    value a compare-and-swap is given to compare, and notices if another warp was faster, or in
+    which the phase of an mbarrier is looked at.
     """
 
     kernel: SassKernel
@@ -91,25 +98,85 @@ def compile_program(
         for each in kernel.instructions
     )
     granularity = 1 if narrow else 4
-    return Program(kernel, operations, approximate, granularity, _compared_loads(operations), texts)
+    compared = _compared_loads(operations) | _phase_tests(operations)
+    return Program(kernel, operations, approximate, granularity, compared, texts)
 
 
 def _compared_loads(operations: Sequence[Operation]) -> frozenset[int]:
-    """The loads before a compare-and-swap in shared memory that wrote what it compares."""
-    found = set()
+    """The loads before a compare-and-swap, perhaps in shared memory, of what it compares."""
+    found: set[int] = set()
     for index, operation in enumerate(operations):
-        if operation.instruction.low & 0x1FF != access.SHARED_CAS:
-            continue
-        compared = operation.instruction.low >> 32 & 0xFF
-        for before in range(index - 1, -1, -1):
-            if any(
-                first <= compared < first + count and not uniform
-                for first, count, uniform in operations[before].writes
-            ):
-                if operations[before].instruction.name == "LDS":
-                    found.add(before)
-                break
+        if operation.instruction.low & 0x1FF in (access.SHARED_CAS, access.GENERIC_CAS):
+            found |= _loads_compared_at(operations, index)
     return frozenset(found)
+
+
+def _loads_compared_at(operations: Sequence[Operation], at: int) -> set[int]:
+    """The loads that wrote what a compare-and-swap compares.
+
+    Where 16 bits are swapped, it compares the word around them, loaded from the same place, with
+    bytes put in, which may have been loaded from there too.
+    """
+    swap = operations[at].instruction
+    wanted, found = {swap.low >> 32 & 0xFF}, set()
+    bases, put_in = {swap.low >> 24 & 0xFF}, False
+    for index in range(at - 1, -1, -1):
+        operation = operations[index]
+        instruction, written = operation.instruction, _registers(operation.writes)
+        if written & bases:
+            bases -= written
+            if _gives_word_around(instruction):
+                bases.add(instruction.low >> 24 & 0xFF)
+        if not written & wanted:
+            continue
+        wanted -= written
+        if instruction.name in _LOADS:
+            same_place = instruction.low >> 24 & 0xFF in bases
+            same_place &= (instruction.low ^ swap.low) >> _OFFSET == 0
+            if same_place or not put_in:
+                found.add(index)
+        elif instruction.name in ("PRMT", "LOP3"):
+            wanted |= _registers(operation.reads)
+            put_in = True
+        if not wanted:
+            break
+    return found
+
+
+def _gives_word_around(instruction: Instruction) -> bool:
+    """Whether it clears the lowest bits of an address: LOP3 with an immediate, a & b."""
+    return (
+        instruction.name == "LOP3"
+        and instruction.low >> 32 in _WORD_AROUND
+        and instruction.high >> 8 & 0xFF == 0xC0
+    )
+
+
+def _phase_tests(operations: Sequence[Operation]) -> frozenset[int]:
+    """The loads of an mbarrier's phase, before sm_90 in bit 31 of its second word.
+
+    They are those of a kernel that arrives at some whose value is first masked with this bit.
+    """
+    instructions = [each.instruction for each in operations]
+    if not any(access.is_memory_arrival(each.low, each.high) for each in instructions):
+        return frozenset()
+    found = set()
+    for index, instruction in enumerate(instructions):
+        if instruction.name in _LOADS:
+            loaded = instruction.low >> 16 & 0xFF
+            uses = (
+                i
+                for i in range(index + 1, len(operations))
+                if loaded in _registers(operations[i].reads)
+            )
+            first = instructions[next(uses, index)]
+            if first.name == "LOP3" and first.low >> 32 == _PHASE_BIT:
+                found.add(index)
+    return frozenset(found)
+
+
+def _registers(ranges: Sequence[tuple[int, int, bool]]) -> set[int]:
+    return {first + i for first, count, uniform in ranges if not uniform for i in range(count)}
 
 
 @lru_cache(maxsize=_KEPT)
@@ -152,6 +219,7 @@ def _operation(instruction: Instruction, arch: Architecture) -> Operation:
         return operation
     if isinstance(made, Flow):
         operation.control = made.control
+        operation.guard = None if made.sees_guard else guard
     else:
         operation.run = made
     operation.reads = (*word.reads, *_reads_without_a_value(instruction, word))

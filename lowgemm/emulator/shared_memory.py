@@ -22,6 +22,7 @@ _INITIALISED = 1
 _PENDING = 2
 _ATOMIC = 4
 _BULK = 8
+_MBARRIER = 16
 _READABLE = _INITIALISED | _PENDING | _BULK
 
 _Index = NDArray[np.intp]
@@ -177,7 +178,8 @@ class SharedMemory:
         width
             Bytes per lane: 1, 2, 4, 8 or 16.
         atomic
-            Whether it may race with atomics, as where a compare-and-swap notices a stale value.
+            Whether it may race with atomics, as where a compare-and-swap notices a stale value, or
+            a thread waits for a phase of an mbarrier: it is ordered behind those who arrived.
 
         Returns
         -------
@@ -197,6 +199,8 @@ class SharedMemory:
         if not offset.size:
             return np.zeros((max(1, width // 4), 0), np.uint32), []
         access = self._access(domain, actor, rank, offset, width)
+        if atomic:
+            self._acquire_arrivals(access)
         suspects = self._suspects(access, _READABLE, _INITIALISED, after_reads=False)
         if suspects is not None:
             part = self._part(access, suspects)
@@ -261,7 +265,7 @@ class SharedMemory:
         """Do an atomic operation of each lane, in the order of the lanes.
 
         It orders its actor behind all earlier atomics on the same place. Operands are those of
-        `lowgemm.emulator.global_memory.read_modify_write`.
+        `lowgemm.emulator.global_memory.read_modify_write`, and ARRIVE is one at an mbarrier.
 
         Returns
         -------
@@ -286,19 +290,45 @@ class SharedMemory:
         if not offset.size:
             return np.zeros((width // 4, 0), np.uint32), []
         access = self._access(domain, actor, rank, offset, width)
-        old = read_modify_write(
-            self.data.reshape(-1),
-            access.row * width,
-            values,
-            operation,
-            kind=kind,
-            compare=compare,
-        )
+        state = _INITIALISED | _ATOMIC
+        if operation == "ARRIVE":
+            state |= _MBARRIER
+            old = self._arrive(access)
+        else:
+            old = read_modify_write(
+                self.data.reshape(-1),
+                access.row * width,
+                values,
+                operation,
+                kind=kind,
+                compare=compare,
+            )
         clock, problems = self._synchronise(access, reads=operation != "EXCH")
         self._put_rows(self._write_clock, access, clock)
         self._put_rows(self._write_actor, access, access.actor)
-        self._put_rows(self._state, access, np.uint8(_INITIALISED | _ATOMIC))
+        self._put_rows(self._state, access, np.uint8(state))
         return old, problems
+
+    def _arrive(self, access: _Access) -> _Words:
+        """Arrive at mbarriers that are words of memory, one lane after the other."""
+        words = self.data.reshape(-1).view(np.uint64)
+        old = np.empty(access.row.size, np.uint64)
+        for lane, row in enumerate(access.row):
+            old[lane] = words[row]
+            words[row] = _after_arrival(int(words[row]))
+        return old.view(np.uint32).reshape(-1, 2).T
+
+    def _acquire_arrivals(self, access: _Access) -> None:
+        """Order lanes that look at mbarriers behind those who have arrived there."""
+        seen = np.flatnonzero((self._rows(self._state, access) & _MBARRIER).any(axis=1))
+        if not seen.size:
+            return
+        access = self._part(access, seen)
+        units = 8 // self.granularity
+        unit = access.row * access.units // units * units
+        for lanes in _turns(access):
+            clocks = self._location_clock[unit[lanes]]
+            self.clocks.acquire(access.domain[lanes], access.actor[lanes], clocks)
 
     def _synchronise(
         self, access: _Access, *, reads: bool
@@ -553,7 +583,8 @@ class SharedMemory:
     def _bounds_text(self, width: int, offset: int, rank: int) -> str:
         if self.ranks > 1 and not 0 <= rank < self.ranks:
             return f"rank {rank} of a cluster of {self.ranks} CTAs"
-        return f"{width} bytes at {offset} of {self.bytes_per_cta} bytes of shared memory"
+        hint = "" if self.bytes_per_cta else ": launch it with shared_bytes= (dynamic memory)"
+        return f"{width} bytes at {offset} of {self.bytes_per_cta} bytes of shared memory{hint}"
 
     def _access(
         self, domain: _Index, actor: _Index, rank: _Index, offset: NDArray[np.int64], width: int
@@ -707,6 +738,18 @@ class SharedMemory:
         differs: NDArray[np.bool_] = np.asarray(last != mine)
         text = "written by warp {} with the same instruction"
         return _problem(FindingKind.RACE, access, differs, text, last)
+
+
+def _after_arrival(word: int) -> int:
+    """An mbarrier before sm_90 after an arrival.
+
+    Bit 63 is the phase's parity. Bits 32-62 hold 2^31 less the arrivals that are missing, bits 0-29
+    2^30 less those of the next phase: the last arrival overflows into the parity.
+    """
+    expected, high = word & 0xFFFFFFFF, (word >> 32) + 1 & 0xFFFFFFFF
+    if high & 0x7FFFFFFF == 0:
+        high |= (expected & 0x3FFFFFFF) + 0x40000000
+    return high << 32 | expected
 
 
 _UNORDERED = " since the last barrier"

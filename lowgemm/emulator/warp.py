@@ -9,7 +9,7 @@ import numpy as np
 from lowgemm.emulator.front import Front, Mask
 from lowgemm.emulator.integer import put32, put64, put_predicate
 from lowgemm.emulator.operation import Run, maker
-from lowgemm.emulator.word import PT, Word
+from lowgemm.emulator.word import Word
 
 __all__: list[str] = []
 
@@ -154,16 +154,26 @@ def _reduced(kind: int, signed: bool, values: Any, lanes: Any) -> Any:
 
 @maker("R2UR")
 def _r2ur(w: Word) -> Run:
-    """A general register's value in the warp's first executing lane."""
+    """A general register's value in the warp's first executing lane.
+
+    Its predicate says that lanes hold other values than that. The compiler puts it
+    in front of BRA.DIV and BRA.CONV with a mask that lanes may not agree on, whose other way is
+    right for any masks: a GPU that sets it more often computes the same.
+    """
     number = w.destination(16, uniform=True)
     a = w.reader(24, uniform=False)
-    if w.take(81, 3) != PT or w.take(84):
-        raise w.unknown("the predicate of R2UR")
+    differs = put_predicate(w, 81, uniform=False)
+    if w.take(84):
+        raise w.unknown("R2UR.OR")
     w.ignore(85, 6)
 
     def run(f: Front, m: Mask) -> None:
         values = f.full(a(f))
-        f.put_uniform(number, np.take_along_axis(values, f.first_lane(m)[:, None], 1), None)
+        first = np.take_along_axis(values, f.first_lane(m)[:, None], 1)
+        f.put_uniform(number, first, None)
+        if differs is not None:
+            others = f.members(m) & (values != first)
+            differs(f, f.full(others.any(axis=1, keepdims=True)), m)
 
     return run
 

@@ -136,16 +136,14 @@ def atomic_wavefronts(
 
     Notes
     -----
-    Lanes that name one word do not share a pass. Equal to ``memory_l1_wavefronts_shared`` of Nsight
-    Compute 2025.3.1 on an H200 for all patterns of ``h200_access_patterns.json``.
+    Lanes that name one word do not share a pass; ATOMS.POPC.INC is taken to be as ATOMS.ADD. Equal
+    to ``memory_l1_wavefronts_shared`` of Nsight Compute 2025.3.1 on an H200 for all patterns of
+    ``h200_access_patterns.json``.
     """
 
     def count(pattern: _Places) -> _Counts:
         lanes = BANKS * BANK_BYTES // width
-        # A lane of its own place each: no two share.
-        apart = pattern + np.arange(WARP_LANES) * (_LINE_BYTES << 32)
-        alone = np.where(pattern == _INACTIVE, pattern, apart)
-        passes: _Counts = _groups(alone, width, lanes).sum(axis=1)
+        passes: _Counts = _groups(_apart(pattern), width, lanes).sum(axis=1)
         return passes * (2 if compare else 1)
 
     return _answer(("atomic", width, compare), offsets, active, width, count, cache)
@@ -158,19 +156,24 @@ def shared_conflict_ways(
     *,
     store: bool,
     merge: bool = True,
+    atomic: bool = False,
     cache: PatternCache | None = None,
 ) -> _Counts:
     """The most distinct words that one bank must serve for one group of lanes of each warp.
 
-    1 is an access without a bank conflict. Parameters are those of `shared_wavefronts`.
+    1 is an access without a bank conflict. Of an ``atomic`` lanes count, not words. The other
+    parameters are those of `shared_wavefronts`.
     """
     merges = merge and not store and width > BANK_BYTES
 
     def count(pattern: _Places) -> _Counts:
-        counts: _Counts = _by_group(pattern, width, merges=merges).max(axis=1)
+        apart = _apart(pattern) if atomic else pattern
+        counts: _Counts = _by_group(apart, width, merges=merges).max(axis=1)
         return counts
 
-    return _answer(("ways", width, merges), offsets, active, _narrowest(width), count, cache)
+    return _answer(
+        ("ways", width, merges, atomic), offsets, active, _narrowest(width), count, cache
+    )
 
 
 def ideal_shared_wavefronts(active_lanes: NDArray[np.integer], width: int) -> _Counts:
@@ -270,6 +273,12 @@ def _by_group(pattern: _Places, width: int, *, merges: bool) -> _Counts:
     doubled = _groups(pattern, size, 2 * lanes)
     merged = np.stack([doubled, np.zeros_like(doubled)], axis=2).reshape(counts.shape)
     return np.where(together[:, None], merged, counts)
+
+
+def _apart(pattern: _Places) -> _Places:
+    """The same banks, with a word for each lane: no two share."""
+    apart = pattern + np.arange(WARP_LANES) * (_LINE_BYTES << 32)
+    return np.where(pattern == _INACTIVE, pattern, apart)
 
 
 def _same_as(pattern: _Places, partner: int) -> _Flags:

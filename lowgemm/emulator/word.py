@@ -98,7 +98,15 @@ class Word:
         rest = self.bits & ~self.taken
         if rest:
             places = [str(bit) for bit in range(128) if rest >> bit & 1]
-            raise self.unknown(f"bits {', '.join(places)} mean nothing to the emulator")
+            raise self.unknown(f"{self._modifiers()} (bits {', '.join(places)})")
+
+    def _modifiers(self) -> str:
+        """What may not be known of an instruction whose operation is."""
+        item = self.instruction
+        mnemonic = next((part for part in item.text.split() if part[0] != "@"), "")
+        modifiers = mnemonic.split(".")[1:]
+        shown = f" .{', .'.join(modifiers)}" if modifiers else ""
+        return f"the emulator knows {item.name}, but not one of its modifiers{shown} or operands"
 
     def unknown(self, why: str) -> UnknownInstructionError:
         """The error for this instruction."""

@@ -66,6 +66,7 @@ class Consumer(StrEnum):
 
     ALU = "ALU"
     FMA = "FMA"
+    HALF = "packed halves"
     WIDE_HIGH = "IMAD.WIDE, high word of C"
     FP64 = "FP64"
     LSU = "LSU"
@@ -97,7 +98,8 @@ _CYCLES: dict[Producer, Mapping[Consumer, int]] = {
         _C.UNIFORM: 4, _C.CONTROL: 4,
     },
     Producer.HALF: {
-        _C.ALU: 5, _C.FMA: 5, _C.WIDE_HIGH: 4, _C.LSU: 5, _C.LSU_INDEX: 4, _C.XU: 4, _C.CONTROL: 4,
+        _C.ALU: 5, _C.FMA: 5, _C.HALF: 4, _C.WIDE_HIGH: 4, _C.LSU: 5, _C.LSU_INDEX: 4, _C.XU: 4,
+        _C.CONTROL: 4,
     },
     Producer.HALF_ON_TENSOR: {_C.ALU: 9, _C.FMA: 10, _C.WIDE_HIGH: 10, _C.LSU: 5, _C.CONTROL: 6},
     Producer.FP64: {_C.ALU: 10, _C.FMA: 10, _C.FP64: 8, _C.LSU: 7, _C.XU: 6},
@@ -148,6 +150,8 @@ def fixed_latency(producer: Producer, consumer: Consumer, major: int) -> int:
     if major >= _HOPPER and (producer, consumer) in _SINCE_HOPPER:
         return _SINCE_HOPPER[producer, consumer]
     row = _CYCLES[producer]
+    if consumer is Consumer.HALF and consumer not in row:
+        consumer = Consumer.FMA
     return row[consumer] if consumer in row else min(row.values())
 
 
@@ -234,7 +238,7 @@ def _predicate_producer(opcode: Opcode, pipe: Pipe) -> Producer:
 _REGISTER_CONSUMERS = {
     Pipe.ALU: Consumer.ALU,
     Pipe.FMA: Consumer.FMA,
-    Pipe.HALF: Consumer.FMA,
+    Pipe.HALF: Consumer.HALF,
     Pipe.FP64: Consumer.FP64,
     Pipe.XU: Consumer.XU,
     Pipe.UNIFORM: Consumer.UNIFORM,

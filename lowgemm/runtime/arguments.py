@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lowgemm.binary.mangled import function_name
 from lowgemm.binary.signature import Parameter, ParameterKind
 from lowgemm.errors import (
     ArgumentCountError,
@@ -32,6 +33,7 @@ from lowgemm.runtime.interchange import (
     is_dlpack,
 )
 from lowgemm.runtime.interface import Array
+from lowgemm.runtime.shapes import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +97,7 @@ def describe(signature: KernelSignature) -> str:
     'k(0: unknown, 4 bytes)'
     """
     parameters = ", ".join(f"{p.index}: {_describe_parameter(p)}" for p in signature.parameters)
-    return f"{signature.name}({parameters})"
+    return f"{function_name(signature.name)}({parameters})"
 
 
 def _describe_parameter(parameter: Parameter) -> str:
@@ -145,7 +147,8 @@ def pack(
     parameters = signature.parameters
     if len(args) != len(parameters):
         raise ArgumentCountError(
-            f"kernel {signature.name} takes {len(parameters)} arguments and got {len(args)}",
+            f"kernel {function_name(signature.name)} takes {len(parameters)} arguments and got "
+            f"{len(args)}",
             f"its parameters are {describe(signature)}",
         )
     size = max((p.offset_bytes + p.size_bytes for p in parameters), default=0)
@@ -178,7 +181,7 @@ class _Packer:
 
     def where(self, parameter: Parameter) -> str:
         return (
-            f"argument {parameter.index} of kernel {self.signature.name} "
+            f"argument {parameter.index} of kernel {function_name(self.signature.name)} "
             f"({_describe_parameter(parameter)})"
         )
 
@@ -188,7 +191,7 @@ class _Packer:
             kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
         )
         return ArgumentTypeError(
-            f"{self.where(parameter)} cannot be {_article(name)}: {_short(value)}",
+            f"{self.where(parameter)} cannot be {_article(name)}: {shown(value)}",
             remedy or f"the parameters are {describe(self.signature)}",
         )
 
@@ -234,7 +237,7 @@ class _Packer:
             low, high = 0, 1
         if not low <= value <= high:
             raise ArgumentValueError(
-                f"{self.where(parameter)} cannot hold {value}: it takes {low} to {high}",
+                f"{self.where(parameter)} cannot hold {shown(value)}: it takes {low} to {high}",
                 "pass a value in that range, or widen the kernel's parameter",
             )
         return (value & (1 << 8 * width) - 1).to_bytes(width, "little")
@@ -247,7 +250,7 @@ class _Packer:
             exact = False
         if not exact:
             raise ArgumentValueError(
-                f"{self.where(parameter)} cannot represent the int {value} exactly",
+                f"{self.where(parameter)} cannot represent the int {shown(value)} exactly",
                 "pass float(x) if rounding is meant",
             )
         return data
@@ -511,10 +514,3 @@ def _bfloat16_bytes(value: float) -> bytes:
 
 def _article(name: str) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-def _short(value: object) -> str:
-    if isinstance(value, np.ndarray):
-        return f"shape {value.shape}, {value.dtype}"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

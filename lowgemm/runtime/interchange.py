@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lowgemm.errors import ArrayLayoutError, DtypeError, LowgemmError, StreamDeviceError
+from lowgemm.runtime.shapes import shown
 
 __all__ = [
     "DLPACK_CPU",
@@ -192,8 +193,9 @@ def is_dlpack(view: ArrayView) -> bool:
     return isinstance(view.owner, _DlpackOwner)
 
 
-def _is_raw(interface: dict[str, Any]) -> bool:
-    return str(interface.get("typestr", "")).lstrip("<>|=").startswith("V")
+def _is_raw(interface: Any) -> bool:
+    typestr = interface.get("typestr", "") if isinstance(interface, dict) else ""
+    return str(typestr).lstrip("<>|=").startswith("V")
 
 
 def _name(obj: object) -> str:
@@ -215,7 +217,14 @@ def _cuda_interface_of(obj: object) -> tuple[dict[str, Any] | None, Exception | 
 def _from_cuda_interface(interface: dict[str, Any], obj: object) -> ArrayView:
     try:
         return _read_cuda_interface(interface, obj)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+    except (
+        AttributeError,
+        KeyError,
+        OverflowError,
+        SyntaxError,  # numpy reads a typestr with commas as Python
+        TypeError,
+        ValueError,
+    ) as error:
         if isinstance(error, LowgemmError):
             raise
         version = interface.get("version") if isinstance(interface, dict) else None
@@ -527,8 +536,9 @@ def foreign_stream_handle(obj: object) -> int:
     """
     if obj is None:
         return 0
-    if hasattr(obj, "__cuda_stream__"):
-        return _protocol_handle(obj)
+    answer = _protocol_answer(obj)
+    if answer is not None:
+        return _protocol_handle(answer, obj)
     if isinstance(obj, int) and not isinstance(obj, bool):
         return _checked_handle(obj, obj)
     package = type(obj).__module__.partition(".")[0]
@@ -536,20 +546,28 @@ def foreign_stream_handle(obj: object) -> int:
     if attribute is not None and hasattr(obj, attribute):
         return _checked_handle(getattr(obj, attribute), obj)
     raise StreamDeviceError(
-        f"{obj!r} is no stream",
+        f"{shown(obj)} is no stream",
         "pass an object with __cuda_stream__, a stream's handle as an int, or None",
     )
 
 
-def _protocol_handle(obj: Any) -> int:
-    answer = obj.__cuda_stream__
-    if callable(answer):
-        answer = answer()
+def _protocol_answer(obj: object) -> Any:
+    """What ``__cuda_stream__`` gives; None where the object has none."""
+    try:
+        answer = getattr(obj, "__cuda_stream__", None)
+        return answer() if callable(answer) else answer
+    except LowgemmError:
+        raise
+    except Exception as error:  # it is another library's code
+        raise StreamDeviceError(f"{_name(obj)} does not tell its stream: {error!r}") from error
+
+
+def _protocol_handle(answer: Any, obj: object) -> int:
     try:
         version, handle = answer
     except (TypeError, ValueError) as error:
         raise StreamDeviceError(
-            f"{_name(obj)}.__cuda_stream__ gives {answer!r}, not (version, handle)"
+            f"{_name(obj)}.__cuda_stream__ gives {shown(answer)}, not (version, handle)"
         ) from error
     if version != 0:
         raise StreamDeviceError(
@@ -564,7 +582,9 @@ def _checked_handle(handle: object, obj: object) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < 2**64:
-        raise StreamDeviceError(f"{obj!r} has the stream handle {handle!r}, which is no address")
+        raise StreamDeviceError(
+            f"{shown(obj)} has the stream handle {shown(handle)}, which is no address"
+        )
     return number
 
 

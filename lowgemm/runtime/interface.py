@@ -107,6 +107,8 @@ class Array(Resource):
         ------
         DtypeError, ArrayLayoutError
             The host array has another dtype or shape.
+        StreamDeviceError
+            The stream is none of this device.
         """
 
     @abstractmethod
@@ -115,11 +117,27 @@ class Array(Resource):
 
     @abstractmethod
     def fill(self, value: complex, *, stream: object = None) -> None:
-        """Set each element to ``value``, converted to the array's dtype."""
+        """Set each element to ``value``, converted to the array's dtype.
+
+        A floating-point element is rounded; an integer takes what it holds exactly.
+
+        Raises
+        ------
+        ArgumentTypeError
+            It is no number.
+        ArgumentValueError
+            The dtype cannot hold it: it is out of its range, or complex or fractional.
+        """
 
     @abstractmethod
     def fill_bytes(self, value: int, *, stream: object = None) -> None:
-        """Set each byte to ``value`` (0 to 255)."""
+        """Set each byte to ``value`` (0 to 255).
+
+        Raises
+        ------
+        ArgumentTypeError, ArgumentValueError
+            It is no integer, or out of that range.
+        """
 
     @abstractmethod
     def view(self, offset: int, shape: int | Sequence[int]) -> Array:
@@ -135,7 +153,7 @@ class Array(Resource):
         Raises
         ------
         ArrayLayoutError
-            The part does not lie within the array.
+            The part does not lie within the array, or offset or shape are no integers.
         """
 
 
@@ -144,11 +162,23 @@ class Stream(Resource):
 
     @abstractmethod
     def record(self, event: Event | None = None) -> Event:
-        """Record an event (a new one, if none is given) after the work so far; return it."""
+        """Record an event (a new one, if none is given) after the work so far; return it.
+
+        Raises
+        ------
+        StreamDeviceError
+            The event is none of this kind of device.
+        """
 
     @abstractmethod
     def wait(self, event: Event) -> None:
-        """Let later work in this stream wait for the event; the host does not wait."""
+        """Let later work in this stream wait for the event; the host does not wait.
+
+        Raises
+        ------
+        StreamDeviceError
+            The event is none of this kind of device.
+        """
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -283,6 +313,8 @@ class Module(Resource):
         ------
         KernelNotFoundError
             There is none of that name, or no name was given and there are several.
+        ArgumentTypeError
+            The name is no text.
         """
 
 
@@ -304,11 +336,29 @@ class Device(Resource):
 
     @abstractmethod
     def empty(self, shape: int | Sequence[int], dtype: object = np.float32) -> Array:
-        """An array of that shape and dtype, not initialised."""
+        """An array of that shape and dtype, not initialised.
+
+        Raises
+        ------
+        ArrayLayoutError
+            The shape is no integer or sequence of them, or too large.
+        DtypeError
+            The elements are no numbers, or in the other byte order.
+        """
 
     @abstractmethod
     def upload(self, host: np.ndarray[Any, Any], *, stream: object = None) -> Array:
-        """A new array with a copy of a host array (made C-contiguous)."""
+        """A new array with a copy of a host array (made C-contiguous).
+
+        Raises
+        ------
+        ArrayLayoutError
+            numpy makes no array of it, or it is masked.
+        DtypeError
+            Its elements are no numbers, or in the other byte order.
+        StreamDeviceError
+            The stream is none of this device.
+        """
 
     @abstractmethod
     def zeros(self, shape: int | Sequence[int], dtype: object = np.float32) -> Array:
@@ -320,7 +370,13 @@ class Device(Resource):
 
     @abstractmethod
     def stream(self, foreign: object = None) -> Stream:
-        """A new stream, or one that wraps another library's without owning it."""
+        """A new stream, or one that wraps another library's without owning it.
+
+        Raises
+        ------
+        StreamDeviceError
+            The object is no stream, or one of another device.
+        """
 
     @abstractmethod
     def event(self) -> Event:

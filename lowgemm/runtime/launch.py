@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lowgemm.errors import BlockSizeError, GridSizeError, LaunchError, SharedMemoryError
+from lowgemm.runtime.shapes import shown, whole_number, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["DeviceLimits", "LaunchShape", "check_launch"]
 
 _AXES = "xyz"
+_MOST = 2**63 - 1  # far beyond every device; numbers up to here can be written into a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,29 +89,16 @@ class LaunchShape:
         return math.prod(self.grid)
 
 
-def _integer(value: object) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]  # numpy integers count as well
-    except TypeError:
-        return None
-
-
 def _triple(value: object, what: str, error: type[LaunchError]) -> tuple[int, int, int]:
-    one = _integer(value)
-    if one is not None:
-        numbers: list[int | None] = [one]
-    elif isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
-        numbers = [None]
-    else:
-        numbers = [_integer(item) for item in value]
-    whole = [number for number in numbers if number is not None]
-    if not 1 <= len(numbers) <= 3 or len(whole) != len(numbers):
-        raise error(f"{what} {value!r} is not an integer or one to three of them")
+    whole = whole_numbers(value)
+    if whole is None or not 1 <= len(whole) <= 3 or max(whole) > _MOST:
+        raise error(
+            f"{what} {shown(value)} is not an integer or one to three of them",
+            f"write {what}=4 or {what}=(4, 2)",
+        )
     if min(whole) < 1:
         raise error(
-            f"{what} {value!r} is empty: each of its sizes must be at least 1",
+            f"{what} {shown(value)} is empty: each of its sizes must be at least 1",
             "do not launch when there is nothing to do",
         )
     x, y, z = (*whole, 1, 1)[:3]
@@ -118,9 +106,11 @@ def _triple(value: object, what: str, error: type[LaunchError]) -> tuple[int, in
 
 
 def _byte_count(value: object) -> int:
-    count = _integer(value)
-    if count is None or count < 0:
-        raise SharedMemoryError(f"shared_bytes {value!r} is not a number of bytes")
+    count = whole_number(value)
+    if count is None or not 0 <= count <= _MOST:
+        raise SharedMemoryError(
+            f"shared_bytes {shown(value)} is not a number of bytes", "give an integer, 0 or more"
+        )
     return count
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lowgemm.errors import ArchitectureMismatchError, CubinError, KernelNotFoundError
+from lowgemm.errors import (
+    ArchitectureMismatchError,
+    ArgumentTypeError,
+    CubinError,
+    KernelNotFoundError,
+)
+from lowgemm.runtime.shapes import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +85,14 @@ class Loadable:
         ------
         KernelNotFoundError
             There is none of that name, or no name was given and there are several.
+        ArgumentTypeError
+            The name is no text.
         """
         known = self.signatures
+        if not isinstance(name, (str, type(None))):
+            raise ArgumentTypeError(
+                f"a kernel cannot be named {shown(name)}", f"give one of: {', '.join(known)}"
+            )
         if name is None:
             if len(known) == 1:
                 return next(iter(known.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,15 @@ _DTYPES = {
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
 }  # fmt: skip
 _FILLS = ("random", "zeros", "count", "empty")
-_ARRAY = re.compile(r"(\w+)\[(\d+)\](?::(\w+))?")
-_FIELD = re.compile(r"(grid|block|cluster|shared|args)=(\S+)")
+_ARRAY = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\](?::(\w+))?")
+_COMMA = re.compile(r"\s*,\s*")
+_BETWEEN_ARGUMENTS = re.compile(r",(?![^\[]*\])")
+_FIELD = re.compile(r"(grid|block|cluster|shared|args)(?:(?<=shared)_bytes)?=(\S+)")
 _REMEDY = (
-    "write 'grid=8 block=256 args=f32[2048],f32[2048]:zeros,2048': arrays as dtype[elements] with "
-    f":{', :'.join(_FILLS)} behind (random without one), numbers as they are"
+    "write 'grid=8 block=256 args=f32[2048],f32[32,64]:zeros,2048', where needed with cluster=2 "
+    "and shared_bytes=4096 (dynamic shared memory); an array is a type "
+    f"({', '.join(_DTYPES)}) with its size and :{', :'.join(_FILLS)} (random without one); "
+    "a number stands as it is"
 )
 _RANDOM_INTEGERS = 100
 
@@ -73,7 +78,9 @@ class Workload:
 
     @classmethod
     def parse(cls, text: str) -> Workload:
-        """Read ``grid=8,2 block=256 shared=0 args=f32[2048],2048``.
+        """Read ``grid=8,2 block=256 cluster=2 shared_bytes=64 args=f32[2048],2048``.
+
+        ``shared`` is ``shared_bytes``, the dynamic shared memory.
 
         Raises
         ------
@@ -83,7 +90,7 @@ class Workload:
             The shape is impossible.
         """
         fields: dict[str, str] = {}
-        for word in text.split():
+        for word in _COMMA.sub(",", text).split():
             found = _FIELD.fullmatch(word)
             if not found or found[1] in fields:
                 raise ArgumentValueError(f"{word!r} is no part of a launch", _REMEDY)
@@ -94,7 +101,7 @@ class Workload:
         shape = LaunchShape.of(
             sizes["grid"], sizes["block"], sizes.get("cluster"), sizes.get("shared", [0])[0]
         )
-        words = [word for word in fields.get("args", "").split(",") if word]
+        words = [word for word in _BETWEEN_ARGUMENTS.split(fields.get("args", "")) if word]
         return cls(shape, tuple(map(_argument, words)))
 
     def launch(self, kernel: Kernel, device: Device, *, seed: int = 0) -> tuple[Array, ...]:
@@ -133,9 +140,11 @@ def _argument(word: str) -> ArrayInput | int | float:
     found = _ARRAY.fullmatch(word)
     if found:
         dtype, fill = _DTYPES.get(found[1]), found[3] or "random"
-        if dtype is None or fill not in _FILLS:
-            raise ArgumentValueError(f"the array {word!r} has no such type or content", _REMEDY)
-        return ArrayInput(dtype, int(found[2]), fill)
+        if dtype is None:
+            raise ArgumentValueError(f"the array {word!r}: no type is {found[1]!r}", _REMEDY)
+        if fill not in _FILLS:
+            raise ArgumentValueError(f"the array {word!r}: no content is {fill!r}", _REMEDY)
+        return ArrayInput(dtype, math.prod(map(int, found[2].split(","))), fill)
     for kind in (int, float):
         try:
             return kind(word)

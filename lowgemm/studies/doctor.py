@@ -12,10 +12,13 @@ from importlib import metadata
 from lowgemm import toolchain
 from lowgemm.device import Gpu, driver_version, gpu_count
 from lowgemm.device.clock import SmClock
+from lowgemm.emulator import ARCHITECTURES
 from lowgemm.errors import DriverNotFoundError, LowgemmError
 from lowgemm.gemm import kernel_directory
 
 __all__ = ["Finding", "examine"]
+
+_GPU_PURPOSE = "timing, and running on a GPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ def examine() -> tuple[Finding, ...]:
         _look("kernels", _kernels, "the ladder", True),
         _look("CUDA headers", _headers, "cuda_fp16.h, mma.h and the like", False),
         _look("cache", _cache, "not compiling twice", False),
-        _look("driver", _driver, "running and timing", False),
+        Finding("emulator", True, "", f"runs {', '.join(ARCHITECTURES)}", "running", True),
+        _look("driver", _driver, _GPU_PURPOSE, False),
         *_gpus(),
         _look("cuBLAS", _cublas, "the ratio to cuBLAS", False),
     )
@@ -119,7 +123,7 @@ def _driver() -> tuple[str, str]:
 
 
 def _gpus() -> tuple[Finding, ...]:
-    purpose = "running and timing"
+    purpose = _GPU_PURPOSE
     try:
         count = gpu_count()
     except DriverNotFoundError:

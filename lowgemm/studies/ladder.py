@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 
 from lowgemm.compiler import Build, Cache, CompiledKernel
 from lowgemm.device import Gpu
@@ -38,6 +38,7 @@ from lowgemm.hardware import Architecture, Occupancy, capability, occupancy
 from lowgemm.measure import TimerSettings, Timing, measure, median_clock_mhz
 from lowgemm.runtime import Array, Device, PreparedLaunch, Stream
 from lowgemm.studies.peers import CublasSgemm, PeerIdentity
+from lowgemm.studies.workers import worker_processes
 
 __all__ = [
     "EMULATED_PROBLEM",
@@ -241,32 +242,47 @@ def emulate_ladder(
         Processes that emulate at the same time. Each starts Python anew and imports the caller's
         main module: from more than one on that must be safe.
     progress
-        Told after each rung.
+        Told what is being emulated: at the start and after each rung.
 
     Returns
     -------
     dict
         By rung and architecture.
+
+    Raises
+    ------
+    UnknownArchitectureError
+        It knows none of the architectures.
     """
-    known = [item for item in compiled if str(item.arch) in ARCHITECTURES]
+    known = [item for item in compiled if f"sm_{item.arch.number}" in ARCHITECTURES]
+    if compiled and not known:
+        Emulator(compiled[0].arch)  # says so
+    names = [f"{item.rung.name} for {item.arch}" for item in known]
     results: dict[tuple[str, str], EmulatedRung] = {}
-    emulated = _emulated(known, problem, workers)
-    for done, (item, result) in enumerate(zip(known, emulated, strict=True), start=1):
-        results[item.rung.name, str(item.arch)] = result
-        progress(f"emulated {item.rung.name} for {item.arch}", done, len(known))
+
+    def tell() -> None:
+        at_work = names[len(results) :][:workers]
+        what = f"emulating {', '.join(at_work)}" if at_work else "emulated"
+        progress(what, len(results), len(known))
+
+    tell()
+    with _emulated(known, problem, workers) as emulated:
+        for item, result in zip(known, emulated, strict=True):
+            results[item.rung.name, str(item.arch)] = result
+            tell()
     return results
 
 
+@contextmanager
 def _emulated(
     items: Sequence[CompiledRung], problem: GemmProblem, workers: int
-) -> Iterator[EmulatedRung]:
+) -> Iterator[Iterator[EmulatedRung]]:
     if workers == 1 or Cache.default() is None:  # a process would compile all again
-        for item in items:
-            yield emulate_rung(item.rung, item.build, problem)[0]
+        yield (emulate_rung(item.rung, item.build, problem)[0] for item in items)
         return
     work = [(item.rung.name, str(item.arch), problem) for item in items]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_emulated_by_name, work)
+    with worker_processes(workers) as pool:
+        yield pool.map(_emulated_by_name, work)
 
 
 def _emulated_by_name(work: tuple[str, str, GemmProblem]) -> EmulatedRung:

@@ -6,17 +6,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lowgemm.compiler import Build, compile_many
-from lowgemm.errors import SourceNotFoundError
+from lowgemm.errors import SourceNotFoundError, UnknownRungError
 from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
 from lowgemm.hardware import Architecture
 from lowgemm.studies.releases import compile_with, find_release
 
-__all__ = ["is_cubin", "load_cubin", "refuse_cubin", "resolve_builds"]
+__all__ = ["is_cubin", "is_rung", "load_cubin", "refuse_cubin", "resolve_builds"]
 
 
 def is_cubin(target: str | Path) -> bool:
     """Whether a target is the name of a cubin, in any case of letters."""
     return str(target).lower().endswith(".cubin")
+
+
+def is_rung(target: str) -> bool:
+    """Whether a target is a rung's name, in any case of letters.
+
+    Raises
+    ------
+    UnknownRungError
+        It can be nothing else, having no suffix and being no file, and there is no such rung.
+    """
+    if target.lower() in RUNG_NAMES:
+        return True
+    if not Path(target).suffix and not Path(target).exists():
+        raise UnknownRungError(
+            f"{target!r} is neither a rung nor a file", f"the ladder has {', '.join(RUNG_NAMES)}"
+        )
+    return False
 
 
 def load_cubin(path: str | Path) -> bytes:
@@ -69,7 +86,7 @@ def resolve_builds(
 
     Raises
     ------
-    SourceNotFoundError
+    UnknownRungError, SourceNotFoundError
         It is neither a rung nor a file, or a cubin.
     CompilationError, UnknownArchitectureError, ToolNotFoundError
         See :func:`lowgemm.compiler.compile_file`.
@@ -86,7 +103,7 @@ def resolve_builds(
             options=options,
             name_expressions=name_expressions,
         )
-    if target.lower() not in RUNG_NAMES:
+    if not is_rung(target):
         builds = compile_many(
             target,
             wanted,

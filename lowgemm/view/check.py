@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from lowgemm.analysis.evidence import Evidence, Place
-from lowgemm.binary.instruction import SourceLine
 from lowgemm.studies.checking import CheckReport, Finding
 
 __all__ = ["check_data", "check_text"]
@@ -45,7 +42,7 @@ def _failure_lines(finding: Finding) -> Iterator[str]:
     origin = verdict.expectation.origin
     yield f"  FAILED {verdict.expectation}: {verdict.reason}"
     if origin is not None:
-        yield f"    expected at {_short(origin)}"
+        yield f"    expected at {origin.short}"
     for evidence in finding.evidence:
         yield from _evidence_lines(evidence)
 
@@ -64,14 +61,7 @@ def _place(place: Place) -> str:
     if place.line is None:
         return f"{place.count} x (no line)"
     source = f"  {place.source}" if place.source else ""
-    return f"{place.count} x {_short(place.line)}{source}"
-
-
-def _short(line: SourceLine) -> str:
-    """The line, its file from the working directory where it lies below."""
-    path = Path(line.file)
-    here = Path.cwd()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else os.fspath(path)}:{line.line}"
+    return f"{place.count} x {place.line.short}{source}"
 
 
 def check_data(reports: Sequence[CheckReport]) -> list[dict[str, Any]]:

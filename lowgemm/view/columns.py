@@ -16,6 +16,7 @@ __all__ = [
     "WHOLE",
     "Column",
     "columns_table",
+    "counted",
     "fitted_table",
     "fitting",
     "markdown_table",
@@ -138,3 +139,16 @@ def markdown_table(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[
         "|---" + "|--:" * (len(columns) - 1) + "|",
         *(f"| {' | '.join(str(column.cell(row)) for column in columns)} |" for row in rows),
     ]
+
+
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """A count with its noun.
+
+    Examples
+    --------
+    >>> counted(0, "finding"), counted(1, "branch", "branches"), counted(2048, "warp")
+    ('no finding', '1 branch', '2,048 warps')
+    """
+    if count == 0:
+        return f"no {noun}"
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
 from rich.console import Group, RenderableType
@@ -17,13 +17,20 @@ __all__ = ["ladder_markdown", "ladder_view"]
 _BAR_CELLS = 16
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _NONE = "–"
-_LOOP_LEGEND = (
-    "hot loop: instructions, share of FFMA, LDS.128, modelled cycles of register-bank conflicts"
-)
-_EXECUTED_LEGEND = (
-    "emulated: instructions that warps executed, share of FFMA, passes through shared memory and\n"
-    "32-byte sectors of global memory, each over the fewest possible; no times"
-)
+_SHARED_EXCESS, _GLOBAL_EXCESS = "shared/ideal", "global/ideal"
+#: What a column shows, where its header does not say it.
+_LEGEND = {
+    "hot loop": "its instructions",
+    "FFMA": "their share in the hot loop",
+    "LDS.128": "in the hot loop",
+    "bank": "modelled cycles of register-bank conflicts in the hot loop",
+    "executed": "instructions of all warps",
+    "FFMA exec": "their share of those",
+    "wavefronts": "passes through shared memory",
+    _SHARED_EXCESS: "passes through shared memory over the fewest possible",
+    "sectors": "32-byte pieces of global memory",
+    _GLOBAL_EXCESS: "32-byte pieces of global memory over the fewest possible",
+}
 
 
 def ladder_view(report: LadderReport, width: int = WHOLE) -> RenderableType:
@@ -31,7 +38,8 @@ def ladder_view(report: LadderReport, width: int = WHOLE) -> RenderableType:
     tables = [
         _table(arch, rows, report, width) for arch, rows in by_architecture(report.rows).items()
     ]
-    return Group(*tables, _footer(report))
+    shown = {str(column.header) for table in tables for column in table.columns}
+    return Group(*tables, _footer(report, shown))
 
 
 def _table(arch: str, rows: Sequence[LadderRow], report: LadderReport, width: int) -> Table:
@@ -158,15 +166,15 @@ def _excess(actual: int | None, ideal: int | None) -> str:
 _EXECUTED: tuple[Column[LadderRow], ...] = (
     Column("right", _right, justify="center"),
     Column("executed", lambda row: _thousands(row.executed_instructions)),
-    Column("FFMA exec.", lambda row: _percent(row.executed_ffma_share)),
+    Column("FFMA exec", lambda row: _percent(row.executed_ffma_share), rank=1),
     Column("wavefronts", lambda row: _thousands(row.executed_shared_wavefronts), rank=2),
     Column(
-        "/ ideal",
+        _SHARED_EXCESS,
         lambda row: _excess(row.executed_shared_wavefronts, row.executed_shared_wavefronts_ideal),
     ),
     Column("sectors", lambda row: _thousands(row.executed_global_sectors), rank=2),
     Column(
-        "/ ideal ",
+        _GLOBAL_EXCESS,
         lambda row: _excess(row.executed_global_sectors, row.executed_global_sectors_ideal),
     ),
 )
@@ -196,12 +204,9 @@ def _bar(value: float | None, scale: float) -> str:
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
-def _footer(report: LadderReport) -> Text:
-    lines = []
-    if any(row.hot_loop_instructions is not None for row in report.rows):
-        lines.append(_LOOP_LEGEND)
-    if report.is_emulated:
-        lines.append(_EXECUTED_LEGEND)
+def _footer(report: LadderReport, shown: Container[str]) -> Text:
+    legend = [f"{header}: {text}" for header, text in _LEGEND.items() if header in shown]
+    lines = ["; ".join(legend)] if legend else []
     if report.provenance is not None:
         lines += _provenance_lines(report.provenance)
     lines += [

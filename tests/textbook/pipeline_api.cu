@@ -19,3 +19,18 @@ __global__ void rotate_tile(const int2* in, int2* out, int n) {
         __syncthreads();
     }
 }
+
+// Rows of n elements in rows of four: the last copy of a row reads what there is, zeros follow.
+__global__ void pad_rows(const int* in, int4* out, int n, int rows) {
+    __shared__ int4 tile[64];
+    int t = threadIdx.x;
+    int column = 4 * t;
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+        int here = min(max(n - column, 0), 4);
+        const int* from = here ? &in[row * ((n + 3) / 4 * 4) + column] : in;
+        __pipeline_memcpy_async(&tile[t], from, 16, 16 - 4 * here);
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
+        out[row * blockDim.x + t] = tile[t];
+    }
+}

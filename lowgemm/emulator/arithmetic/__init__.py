@@ -18,11 +18,12 @@ from lowgemm.emulator.arithmetic.convert import (
 from lowgemm.emulator.arithmetic.double import dadd, dcompare, dfma, dmin_max, dmul
 from lowgemm.emulator.arithmetic.formats import Comparison, Rounding
 from lowgemm.emulator.arithmetic.half import hadd, hcompare, hfma, hmin_max, hmul
-from lowgemm.emulator.arithmetic.mufu import MufuOperation, mufu
+from lowgemm.emulator.arithmetic.mufu import HalfMufuOperation, MufuOperation, mufu, mufu_half
 from lowgemm.emulator.arithmetic.single import fadd, fcompare, ffma, fmin_max, fmul
 
 __all__ = [
     "Comparison",
+    "HalfMufuOperation",
     "IntegerRounding",
     "MufuOperation",
     "Rounding",
@@ -48,4 +49,5 @@ __all__ = [
     "hmul",
     "i2f",
     "mufu",
+    "mufu_half",
 ]

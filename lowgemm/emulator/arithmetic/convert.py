@@ -100,6 +100,7 @@ def i2f(
     source_bits: int,
     signed: bool,
     target_bits: int,
+    bf16: bool = False,
     rounding: Rounding = "RN",
 ) -> Bits:
     """Integer to floating point (I2F).
@@ -112,6 +113,8 @@ def i2f(
         Whether they are in two's complement.
     target_bits
         The float's width: 16, 32 or 64.
+    bf16
+        Whether a float of 16 bits is a bfloat16.
     rounding
         RN, RM, RP or RZ.
 
@@ -123,7 +126,7 @@ def i2f(
     unused = np.uint64(64 - source_bits)
     shifted = np.atleast_1d(values) << unused
     integers = shifted.view(np.int64) >> np.int64(unused) if signed else shifted >> unused
-    form = _FORMATS[target_bits]
+    form = BFLOAT16 if bf16 else _FORMATS[target_bits]
     if source_bits <= 32 and target_bits >= 32:
         exact = integers.astype(np.float64)
         return exact.view(np.uint64) if target_bits == 64 else narrow_single(exact, rounding)
@@ -203,17 +206,24 @@ def _converted_nan(bits: Bits, source: Format, form: Format) -> Bits:
 
 
 def f2f_bf16(
-    bits: Bits32,
+    bits: Bits,
     *,
-    rounding: Literal["RN", "RZ"] = "RN",
+    source_bits: int = 32,
+    rounding: Rounding = "RN",
     ftz: bool = False,
     relu: bool = False,
 ) -> Bits16:
-    """Float32 bits to bfloat16 bits (F2FP.BF16); a NaN is 0x7fff, relu as in `f2f`."""
-    bits = np.atleast_1d(flush(bits, SINGLE) if ftz else bits)
-    truncated = (bits >> np.uint32(16)).astype(np.uint16)
-    result = round_bf16(bits) if rounding == "RN" else truncated
-    result = np.where(is_nan(bits, SINGLE), np.uint16(BFLOAT16.nan), result)
+    """A float of 16 (fp16), 32 or 64 bits to bfloat16 bits (F2F.BF16, F2FP.BF16).
+
+    A NaN is 0x7fff; ftz and relu are as in `f2f`.
+    """
+    if source_bits == 32 and rounding == "RN":
+        bits = np.atleast_1d(flush(bits, SINGLE) if ftz else bits)
+        nan = is_nan(bits, SINGLE)
+        result = np.where(nan, np.uint16(BFLOAT16.nan), round_bf16(bits))
+    else:
+        numbers = _numbers(bits, source_bits, ftz and source_bits == 32)
+        result = narrow(numbers, BFLOAT16, rounding)
     return clamp_negative(result) if relu else result
 
 

@@ -11,14 +11,20 @@ from typing import Literal
 import numpy as np
 
 from lowgemm.emulator.arithmetic.formats import (
+    BFLOAT16,
+    HALF,
     SINGLE,
+    Bits16,
     Bits32,
     Float64s,
     canonical,
     flush,
 )
+from lowgemm.emulator.arithmetic.half import round_nearest, widen
 
-__all__ = ["MufuOperation", "mufu"]
+__all__ = ["HalfMufuOperation", "MufuOperation", "mufu", "mufu_half"]
+
+HalfMufuOperation = Literal["EX2", "TANH"]
 
 MufuOperation = Literal[
     "COS", "SIN", "EX2", "LG2", "RCP", "RSQ", "SQRT", "TANH", "RCP64H", "RSQ64H"
@@ -73,6 +79,19 @@ def mufu(operation: MufuOperation, bits: Bits32) -> Bits32:
     values = _FUNCTIONS[operation](operand.view(np.float32).astype(np.float64))
     result = canonical(values.astype(np.float32).view(np.uint32), SINGLE)
     return result if keep_denormals else flush(result, SINGLE)
+
+
+def mufu_half(operation: HalfMufuOperation, bits: Bits16, *, bf16: bool) -> Bits16:
+    """EX2 or TANH of fp16 or bfloat16 bits (MUFU.F16, MUFU.BF16); approximate as `mufu` is.
+
+    Denormals stay, but for those of EX2 in bfloat16, which PTX has with ``.ftz`` alone. A NaN is
+    0x7fff.
+    """
+    form = BFLOAT16 if bf16 else HALF
+    flushes = bf16 and operation == "EX2"
+    values = widen(flush(bits, form) if flushes else bits, bf16=bf16).astype(np.float64)
+    result = round_nearest(_FUNCTIONS[operation](values), form)
+    return flush(result, form) if flushes else result
 
 
 def _double_high(function: Callable[[Float64s], Float64s], high: Bits32) -> Bits32:
