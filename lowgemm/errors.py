@@ -38,6 +38,7 @@ __all__ = [
     "OverlapError",
     "ProblemSizeError",
     "PtxError",
+    "RewriteError",
     "SharedMemoryError",
     "SourceNotFoundError",
     "StreamDeviceError",
@@ -252,6 +253,13 @@ class KernelFaultError(DriverError):
     ) -> None:
         super().__init__(what, remedy, code=code, call=call)
         self.kernels = kernels
+
+
+# ---- rewriting
+
+
+class RewriteError(LowgemmError):
+    """A loop that the rewriter leaves as it is, and why."""
 
 
 # ---- emulating

@@ -1,0 +1,180 @@
+"""A loop of one basic block, taken apart: which value each operand is, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lowgemm.binary.flow import Loop, sass_flow
+from lowgemm.binary.instruction import Instruction
+from lowgemm.emulator.operation import Operation
+from lowgemm.emulator.program import Program
+from lowgemm.emulator.rules import UNIFORM, Rule, Rules
+from lowgemm.errors import RewriteError
+
+__all__ = ["Body", "Item", "Value", "hot_loop", "take_apart"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """What a register holds from one write to the next.
+
+    ``key`` numbers the register as :mod:`lowgemm.emulator.rules` does, ``maker`` is the place in
+    the body of the instruction that writes it, None for what the loop is entered with.
+    """
+
+    key: int
+    maker: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An instruction of the body.
+
+    ``reads`` and ``writes`` hold, by operand slot, the values of its registers from the first on;
+    predicates and what has no slot stand under ``""``, the guard under ``"@"``, and what is left of
+    a register that it may not write under ``"old"``.
+    """
+
+    place: int
+    instruction: Instruction
+    rule: Rule
+    reads: dict[str, tuple[Value, ...]]
+    writes: dict[str, tuple[Value, ...]]
+
+    @property
+    def name(self) -> str:
+        """The mnemonic without modifiers."""
+        return self.instruction.name
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A loop body: its instructions, the values that it is entered with, and those that it leaves.
+
+    ``first`` and ``last`` are the indices of its instructions in the kernel, the branch back
+    included. ``entered`` are the values by register at the top, ``left`` those at the end, of every
+    register that the body names.
+    """
+
+    program: Program
+    first: int
+    last: int
+    items: tuple[Item, ...]
+    entered: dict[int, Value] = field(repr=False)
+    left: dict[int, Value] = field(repr=False)
+
+    def readers(self) -> dict[Value, list[tuple[Item, str, int]]]:
+        """By value: who reads it, in which slot, and which of the slot's registers it is."""
+        found: dict[Value, list[tuple[Item, str, int]]] = {}
+        for item in self.items:
+            for slot, values in item.reads.items():
+                for word, value in enumerate(values):
+                    found.setdefault(value, []).append((item, slot, word))
+        return found
+
+
+def hot_loop(program: Program) -> Loop:
+    """The innermost loop with the most FFMAs.
+
+    Raises
+    ------
+    RewriteError
+        No loop has an FFMA, or that loop is more than one basic block.
+    """
+    instructions = program.kernel.instructions
+    flow = sass_flow(program.kernel)
+
+    def ffmas(loop: Loop) -> int:
+        blocks = (flow.blocks[index] for index in loop.own_blocks)
+        return sum(
+            instructions[i].name == "FFMA" for b in blocks for i in range(b.first, b.last + 1)
+        )
+
+    loop = max(flow.loops, key=ffmas, default=None)
+    if loop is None or not ffmas(loop):
+        raise RewriteError(
+            f"kernel {program.kernel.name} has no loop with an FFMA", "there is nothing to gain"
+        )
+    if len(loop.blocks) > 1:
+        raise RewriteError(
+            f"the hot loop of {program.kernel.name} at {loop.start:#06x} has {len(loop.blocks)} "
+            "basic blocks",
+            "make it free of branches: read the last tile again instead of testing for the end",
+        )
+    return loop
+
+
+def take_apart(program: Program, loop: Loop) -> Body:
+    """Follow the registers through a loop body.
+
+    Parameters
+    ----------
+    program
+        The kernel, ready to execute.
+    loop
+        One of its loops, of one basic block.
+    """
+    first, last = loop.start // 16, loop.end // 16 - 1
+    rules = Rules(program).rules
+    entered: dict[int, Value] = {}
+    current: dict[int, Value] = {}
+
+    def read(key: int) -> Value:
+        if key not in current:
+            current[key] = entered[key] = Value(key, None)
+        return current[key]
+
+    items = []
+    for index in range(first, last + 1):
+        operation, rule, place = program.operations[index], rules[index], index - first
+        if operation.error is not None:
+            raise operation.error
+        reads: dict[str, tuple[Value, ...]] = {}
+        for slot, keys in _read_keys(operation, rule):
+            reads[slot] = reads.get(slot, ()) + tuple(map(read, keys))
+        if rule.guard is not None and rule.results:
+            reads["old"] = tuple(read(key) for key, _ in rule.results)
+        writes: dict[str, tuple[Value, ...]] = {}
+        for slot, keys in _written_keys(operation, rule):
+            made = tuple(Value(key, place) for key in keys)
+            current.update((value.key, value) for value in made)
+            writes[slot] = writes.get(slot, ()) + made
+        items.append(Item(place, operation.instruction, rule, reads, writes))
+    return Body(program, first, last, tuple(items), entered, dict(current))
+
+
+def _read_keys(operation: Operation, rule: Rule) -> Iterator[tuple[str, tuple[int, ...]]]:
+    slots = _slots(operation.instruction, written=False)
+    told = set()
+    for first, count, uniform in operation.reads:
+        base = first + (UNIFORM if uniform else 0)
+        # A register in two slots is told twice: each of them is an operand of its own.
+        for slot in slots.get((first, uniform), [""]):
+            if (slot, base) not in told:
+                told.add((slot, base))
+                yield slot, tuple(range(base, base + count))
+    predicates = [use.key for use in rule.reads if use.slot == "" and use.key >= 512]
+    if predicates:
+        yield "", tuple(predicates)
+    if rule.guard is not None:
+        yield "@", (rule.guard.key,)
+
+
+def _written_keys(operation: Operation, rule: Rule) -> Iterator[tuple[str, tuple[int, ...]]]:
+    slots = _slots(operation.instruction, written=True)
+    for first, count, uniform in operation.writes:
+        base = first + (UNIFORM if uniform else 0)
+        for slot in slots.get((first, uniform), [""]):
+            yield slot, tuple(range(base, base + count))
+    predicates = tuple(key for key, _ in rule.results if key >= 512)
+    if predicates:
+        yield "", predicates
+
+
+def _slots(instruction: Instruction, *, written: bool) -> dict[tuple[int, bool], list[str]]:
+    found: dict[tuple[int, bool], list[str]] = {}
+    for each in instruction.registers:
+        if each.written == written:
+            found.setdefault((each.number, each.uniform), []).append(each.slot)
+    return found

@@ -1,0 +1,168 @@
+"""Instructions in their new order, with their registers and control words."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from lowgemm.binary.instruction import Instruction
+from lowgemm.errors import RewriteError
+from lowgemm.hardware import Architecture
+from lowgemm.isa import ControlWord
+from lowgemm.rewrite.allocate import Allocation
+from lowgemm.rewrite.body import Item, Value
+from lowgemm.rewrite.schedule import Schedule
+from lowgemm.rewrite.tile import Visit
+
+__all__ = ["Word", "branch", "emit_body", "emit_moves", "pack"]
+
+#: The low and the high half of an instruction.
+Word = tuple[int, int]
+
+_PLACES = {"d": (0, 16), "a": (0, 24), "b": (0, 32), "c": (1, 0)}
+_BRANCH_LOW = 0x7947  # BRA, always
+_MOVE_LOW, _MOVE_HIGH = 0x7202, 0xF00  # MOV Rd, Rb: all quarters of eight lanes
+_ALWAYS = 7 << 12
+_GUARD = 15 << 12
+#: A half-rate pipe takes an instruction every other cycle.
+_MOVE_STALL = 2
+_BRANCH_STALL = 5
+
+
+def pack(words: Iterable[Word]) -> bytes:
+    """The machine code."""
+    return b"".join(struct.pack("<QQ", *word) for word in words)
+
+
+def with_fields(word: Word, fields: dict[str, int]) -> Word:
+    """The same with other numbers in operand slots d, a, b (bits 32-39) and c (bits 64-71)."""
+    halves = list(word)
+    for slot, number in fields.items():
+        half, bit = _PLACES[slot]
+        halves[half] = halves[half] & ~(255 << bit) | number << bit
+    return halves[0], halves[1]
+
+
+def with_control(word: Word, control: ControlWord) -> Word:
+    """The same with another control word."""
+    return word[0], control.encode(word[1])
+
+
+def emit_body(
+    schedule: Schedule, allocation: Allocation, boards: dict[int, tuple[int | None, int | None]]
+) -> list[Word]:
+    """The loop's instructions, the branch back at its end still with its old target.
+
+    Parameters
+    ----------
+    schedule, allocation
+        The order and the registers.
+    boards
+        Write and read scoreboard of each instruction that sets one, by its place.
+    """
+    words = []
+    order = schedule.order
+    for number, each in enumerate(order):
+        if isinstance(each, Visit):
+            following = order[number + 1] if number + 1 < len(order) else None
+            words.append(_ffma(each, following, allocation.registers))
+        else:
+            words.append(_other(each, allocation.registers, boards))
+    return words
+
+
+def _number(value: Value, registers: dict[Value, int]) -> int:
+    return registers.get(value, value.key)
+
+
+def _ffma(visit: Visit, following: Visit | Item | None, registers: dict[Value, int]) -> Word:
+    instruction = visit.item.instruction
+    fields = {
+        "a": _number(visit.kept, registers),
+        "b": _number(visit.varied, registers),
+        "c": _number(visit.item.reads["c"][0], registers),
+        "d": _number(visit.item.writes["d"][0], registers),
+    }
+    reuse = 0
+    if isinstance(following, Visit):
+        reuse |= 1 if following.kept is visit.kept else 0
+        reuse |= 2 if following.varied is visit.varied else 0
+    control = ControlWord(1, True, None, None, 0, reuse)
+    return with_control(with_fields((instruction.low, instruction.high), fields), control)
+
+
+def _other(
+    item: Item,
+    registers: dict[Value, int],
+    boards: dict[int, tuple[int | None, int | None]],
+) -> Word:
+    instruction = item.instruction
+    word = instruction.low, instruction.high
+    made = item.writes.get("d", ())
+    if made and made[0] in registers:
+        word = with_fields(word, {"d": registers[made[0]]})
+    write, read = boards.get(item.place, (None, None))
+    old = instruction.control
+    stall = max(1, min(old.stall, 11)) if old.stall else 1
+    return with_control(word, ControlWord(stall, True, write, read, 0, 0))
+
+
+# ---- around the loop
+
+
+def emit_moves(moves: dict[int, int], spare: int | None, wait_mask: int) -> list[Word]:
+    """Moves, by target, that happen as if all at once; the first waits for scoreboards.
+
+    Raises
+    ------
+    RewriteError
+        Registers change places in a circle, and none is spare.
+    """
+    pending = {target: source for target, source in moves.items() if source != target}
+    sequence: list[tuple[int, int]] = []
+    while pending:
+        ready = [target for target in pending if target not in pending.values()]
+        if ready:
+            sequence.extend((target, pending.pop(target)) for target in ready)
+            continue
+        # A cycle: one of its registers goes out of the way.
+        if spare is None:
+            raise RewriteError("no register is spare to move others", "use fewer registers")
+        target, source = next(iter(pending.items()))
+        sequence.append((spare, source))
+        pending[target] = spare
+    words = []
+    for number, (target, source) in enumerate(sequence):
+        low = _MOVE_LOW | target << 16 | source << 32
+        mask = wait_mask if not number else 0
+        words.append(
+            with_control((low, _MOVE_HIGH), ControlWord(_MOVE_STALL, True, None, None, mask, 0))
+        )
+    return words
+
+
+def branch(at: int, target: int, arch: Architecture, template: Instruction | None = None) -> Word:
+    """A branch at an address to another.
+
+    Parameters
+    ----------
+    at, target
+        The addresses.
+    arch
+        The architecture: from sm_90 on the offset's lowest byte has a place of its own.
+    template
+        A branch whose condition and control word it has; without it, it is always taken.
+    """
+    low, high = (template.low, template.high) if template else (_BRANCH_LOW, 7 << 23)
+    bits = low | high << 64
+    offset = (target - at - 16) // 4
+    if arch.major >= 9:
+        bits &= ~(((1 << 48) - 1) << 34 | 255 << 16)
+        bits |= (offset >> 8 & (1 << 48) - 1) << 34 | (offset & 255) << 16
+    else:
+        bits &= ~(((1 << 48) - 1) << 34)
+        bits |= (offset & (1 << 48) - 1) << 34
+    word = bits & (1 << 64) - 1, bits >> 64
+    if template is None:
+        word = with_control(word, ControlWord(_BRANCH_STALL, True, None, None, 0, 0))
+    return word
