@@ -551,10 +551,7 @@ def test_bfloat16_conversions(form: Format, rounding: ar.Rounding) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)
     if form is not HALF:
         bits = np.concatenate([patterns(form, 5000, 35), halfway(form, BFLOAT16)])
-    expected = [
-        BFLOAT16.nan if kind(part, form) == "nan" else converted(part, form, BFLOAT16, rounding)
-        for part in bits.tolist()
-    ]
+    expected = [converted(part, form, BFLOAT16, rounding) for part in bits.tolist()]
     settings: dict[str, Any] = {"source_bits": form.width_bits, "rounding": rounding}
     result = ar.f2f_bf16(bits, **settings)
     same(result, expected, bits)

@@ -215,7 +215,7 @@ def f2f_bf16(
 ) -> Bits16:
     """A float of 16 (fp16), 32 or 64 bits to bfloat16 bits (F2F.BF16, F2FP.BF16).
 
-    A NaN is 0x7fff; ftz and relu are as in `f2f`.
+    A NaN is as in `f2f`, as ftz and relu are.
     """
     if source_bits == 32 and rounding == "RN":
         bits = np.atleast_1d(flush(bits, SINGLE) if ftz else bits)
@@ -223,7 +223,9 @@ def f2f_bf16(
         result = np.where(nan, np.uint16(BFLOAT16.nan), round_bf16(bits))
     else:
         numbers = _numbers(bits, source_bits, ftz and source_bits == 32)
-        result = narrow(numbers, BFLOAT16, rounding)
+        source = _FORMATS[source_bits]
+        quiet = _converted_nan(np.atleast_1d(bits), source, BFLOAT16)
+        result = np.where(is_nan(bits, source), quiet, narrow(numbers, BFLOAT16, rounding))
     return clamp_negative(result) if relu else result
 
 
