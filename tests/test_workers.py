@@ -15,7 +15,7 @@ from lowgemm.studies.workers import worker_processes
 
 #: Three tasks of minutes on two workers; each that begins leaves a file.
 SLEEPERS = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from lowgemm.studies.workers import worker_processes
 
@@ -24,6 +24,7 @@ def sleep(number):
     time.sleep(300)
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     with worker_processes(2) as pool:
         list(pool.map(sleep, range(3)))
 """
