@@ -165,6 +165,14 @@ class Opcode:
             if number != zero:
                 yield Operand(place.slot, number, place.uniform, place.written)
 
+    def register_fields(self, bits: int) -> dict[str, int]:
+        """The first bit of each operand slot that holds a general register in eight bits."""
+        return {
+            place.slot: _REGISTERS[place.at]
+            for place in self._places(bits)
+            if place.at in _REGISTERS and not place.uniform
+        }
+
     def predicates_in(self, bits: int) -> Iterator[Predicate]:
         """The predicates that an instruction reads and writes beside its guard, without PT."""
         for place in self._places(bits):

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lowgemm.binary.flow import sass_flow
+from lowgemm.binary.sass import SassKernel
 from lowgemm.emulator.program import Program
 from lowgemm.emulator.rules import UNIFORM, Rule, Rules
 from lowgemm.errors import RewriteError
-from lowgemm.rewrite.body import Body, Item, Value
+from lowgemm.hardware import capability
+from lowgemm.hardware.occupancy import occupancy
+from lowgemm.rewrite.body import Body, Value
 from lowgemm.rewrite.schedule import Schedule
-from lowgemm.rewrite.tile import Fragment, Tile
+from lowgemm.rewrite.temporaries import Temporary
+from lowgemm.rewrite.tile import Fragment, Tile, Visit
 from lowgemm.rewrite.walk import Walk
 
-__all__ = ["Allocation", "allocate", "live_registers"]
+__all__ = ["Allocation", "Moves", "allocate", "live_registers", "needed_behind", "register_limit"]
 
 #: Of the registers that a kernel asks for two are the hardware's: ptxas asks for two more than it
 #: names on sm_80 to sm_120, and on an H200 R253 is an illegal instruction for a kernel with 255.
 _RESERVED = 2
+#: R1, which ptxas loads first of all and may never wait for.
+_STACK_POINTER = 1
 #: The most that an instruction may name.
 _REGISTERS = 255 - _RESERVED
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Moves that happen as if at once: by the register moved to, the one moved from.
+
+    ``spare`` is a register that nobody needs there, None if there is none.
+    """
+
+    sources: dict[int, int]
+    spare: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """The register of each value of the tile.
 
-    ``entry`` and ``exit`` are the moves that a rewritten loop needs before and behind it, by the
-    register moved to. ``spare`` holds a register for each that nobody needs there. ``count`` is how
-    many registers the kernel needs then.
+    ``entry`` are the moves that a rewritten loop needs before it, ``exits`` those behind each of
+    its exits. ``count`` is how many registers the kernel needs then.
     """
 
     registers: dict[Value, int]
-    entry: dict[int, int]
-    exit: dict[int, int]
-    spare: tuple[int | None, int | None]
+    entry: Moves
+    exits: tuple[Moves, ...]
     count: int
 
 
@@ -84,16 +100,54 @@ def _before(rule: Rule, live: _Live) -> _Live:
     return live | {(use.key, guard) for use in rule.reads if use.key < UNIFORM}
 
 
+def needed_behind(body: Body) -> set[Value]:
+    """The values that are used behind an exit of a loop, or when it begins again."""
+    live = live_registers(body.program)
+    needed = {value for key, value in body.left.items() if key in live[body.first]}
+    for leaving in body.exits:
+        behind = live[leaving.target // 16]
+        needed |= {value for key, value in leaving.left.items() if key in behind}
+    return needed
+
+
+def register_limit(kernel: SassKernel) -> int:
+    """Registers that a thread may have without fewer blocks on an SM than the kernel has now.
+
+    Where the cubin does not tell the block's size, those that the kernel has.
+    """
+    signature, arch = kernel.signature, kernel.arch
+    own = signature.registers or 0
+    block = signature.required_block
+    threads = block[0] * block[1] * block[2] if block else signature.max_threads
+    if threads is None:
+        return own
+    cc = capability(arch.major, arch.minor)
+
+    def blocks(registers: int) -> int:
+        return occupancy(
+            cc, threads=threads, registers=registers, shared_bytes=signature.shared_bytes or 0
+        ).blocks_per_sm
+
+    return max(
+        each for each in range(own, cc.registers_per_thread + 1) if blocks(each) == blocks(own)
+    )
+
+
 def allocate(
-    body: Body, tile: Tile, walk: Walk, schedule: Schedule, most: int = _REGISTERS
+    body: Body,
+    tile: Tile,
+    temporaries: Sequence[Temporary],
+    walk: Walk,
+    schedule: Schedule,
+    limit: int,
 ) -> Allocation:
-    """Give every accumulator one register, and every fragment aligned ones.
+    """Give every accumulator one register, every fragment and temporary aligned ones.
 
     Parameters
     ----------
-    body, tile, walk, schedule
-        The loop and its new order.
-    most
+    body, tile, temporaries, walk, schedule
+        The loop, what of it gets other registers, and its new order.
+    limit
         How many registers a thread may have.
 
     Raises
@@ -101,38 +155,43 @@ def allocate(
     RewriteError
         There are too few registers.
     """
+    most = min(limit - _RESERVED, _REGISTERS)
     live = live_registers(body.program)
-    after = live[body.last + 1] if body.last + 1 < len(live) else frozenset()
-    pool = _pool(body, tile, live[body.first] | after, most)
-    intervals = _intervals(tile, schedule)
-    groups = _coloured(intervals, len(schedule.order))
-    registers: dict[Value, int] = {}
-    for members in groups:
-        words = max(len(fragment.values) for fragment in members)
-        base = _take_aligned(pool, words)
-        for fragment in members:
-            for values in (fragment.values, fragment.entered):
-                for word, value in enumerate(values):
-                    if value is not None:
-                        registers[value] = base + word
+    behind = [live[each.target // 16] for each in body.exits]
+    pool = _pool(body, tile, temporaries, live[body.first].union(*behind), most)
+    blocks = [
+        *(_of_fragment(each) for each in tile.fragments),
+        *(_Block(each.words, each.offsets) for each in temporaries),
+    ]
+    intervals = _intervals(blocks, body, tile, schedule, behind)
+    bases = _placed(intervals, len(schedule.order), pool)
+    registers = {
+        value: base + offset
+        for block, base in bases.items()
+        for value, offset in block.offsets.items()
+    }
+    pool -= {base + word for block, base in bases.items() for word in range(block.words)}
     _place_chains(tile, walk, pool, registers)
+    top = live[body.first]
     entry = {
         register: value.key
         for value, register in registers.items()
-        if value.maker is None and value.key in live[body.first]
+        if value.maker is None and value.key in top
     }
-    exits = {
-        key: registers[value]
-        for key, value in body.left.items()
-        if value in registers and key in after
-    }
-    spare = (_spare(entry, live[body.first], most), _spare(exits, after, most))
+    exits = []
+    for each, needed in zip(body.exits, behind, strict=True):
+        moves = {
+            key: registers[value]
+            for key, value in each.left.items()
+            if value in registers and key in needed
+        }
+        exits.append(Moves(moves, _spare(moves, needed, most)))
     used = max((*registers.values(), *_named(body.program)), default=0) + 1 + _RESERVED
-    return Allocation(registers, entry, exits, spare, used)
+    return Allocation(registers, Moves(entry, _spare(entry, top, most)), tuple(exits), used)
 
 
 def _spare(moves: dict[int, int], live: frozenset[int], most: int) -> int | None:
-    busy = {*moves, *moves.values(), *live}
+    busy = {*moves, *moves.values(), *live, _STACK_POINTER}
     return next((number for number in range(most) if number not in busy), None)
 
 
@@ -147,13 +206,22 @@ def _named(program: Program) -> set[int]:
     }
 
 
-def _pool(body: Body, tile: Tile, live: frozenset[int], most: int) -> set[int]:
+def _pool(
+    body: Body,
+    tile: Tile,
+    temporaries: Sequence[Temporary],
+    live: frozenset[int],
+    most: int,
+) -> set[int]:
     """Registers that hold nothing else in the loop and behind it."""
     renamed = set(tile.owner)
     for chain in tile.chains:
-        renamed |= {chain.entered} | {item.writes["d"][0] for item in chain.ffmas}
+        renamed |= set(chain.values)
+    for each in temporaries:
+        renamed |= set(each.offsets)
     moved = {value.key for value in renamed if value.maker is None}
-    moved |= {key for key, value in body.left.items() if value in renamed}
+    for left in (body.left, *(each.left for each in body.exits)):
+        moved |= {key for key, value in left.items() if value in renamed}
     pinned = {
         value.key
         for item in body.items
@@ -162,82 +230,149 @@ def _pool(body: Body, tile: Tile, live: frozenset[int], most: int) -> set[int]:
         for value in values
         if value not in renamed
     }
-    return set(range(most)) - pinned - (live - moved)
+    return set(range(most)) - pinned - (live - moved) - {_STACK_POINTER}
 
 
-# ---- fragments
+# ---- blocks of registers: fragments and temporaries
 
 
-def _intervals(tile: Tile, schedule: Schedule) -> dict[Fragment, tuple[int, int]]:
-    """From the load to the last use, which may lie in the next round."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Values that lie in ``words`` neighbouring registers, each at its offset."""
+
+    words: int
+    offsets: Mapping[Value, int]
+
+
+def _of_fragment(fragment: Fragment) -> _Block:
+    offsets = {
+        value: word
+        for values in (fragment.values, fragment.entered)
+        for word, value in enumerate(values)
+        if value is not None
+    }
+    return _Block(len(fragment.values), offsets)
+
+
+def _intervals(
+    blocks: Sequence[_Block],
+    body: Body,
+    tile: Tile,
+    schedule: Schedule,
+    behind: list[frozenset[int]],
+) -> dict[_Block, tuple[int, int]]:
+    """From the first write to the last use, which may lie in the next round or behind an exit."""
     length = len(schedule.order)
-    begin: dict[Fragment, int] = {}
-    end: dict[Fragment, int] = {}
-    by_place = {fragment.load.place: fragment for fragment in tile.fragments}
+    of_value = {value: block for block in blocks for value in block.offsets}
+    begin: dict[_Block, int] = {}
+    end: dict[_Block, int] = {}
+    at_exit = {each.place: (each, live) for each, live in zip(body.exits, behind, strict=True)}
+
+    def used(value: Value, number: int) -> None:
+        block = of_value.get(value)
+        if block is not None:
+            late = length if value.maker is None else 0
+            end[block] = max(end.get(block, 0), number + late)
+
     for number, each in enumerate(schedule.order):
-        if isinstance(each, Item):
-            if each.place in by_place:
-                begin[by_place[each.place]] = number
+        if isinstance(each, Visit):
+            used(each.kept, number)
+            used(each.varied, number)
             continue
-        for value in (each.kept, each.varied):
-            if value in tile.owner:
-                fragment = tile.owner[value][0]
-                late = length if value.maker is None else 0
-                end[fragment] = max(end.get(fragment, 0), number + late)
+        for values in each.reads.values():
+            for value in values:
+                used(value, number)
+        for values in each.writes.values():
+            for value in values:
+                block = of_value.get(value)
+                if block is not None:
+                    begin.setdefault(block, number)
+        if each.place in at_exit:
+            leaving, live = at_exit[each.place]
+            for key, value in leaving.left.items():
+                if key in live:
+                    used(value, number)
     return {each: (begin[each], max(begin[each] + 1, end.get(each, 0))) for each in begin}
 
 
-def _coloured(intervals: dict[Fragment, tuple[int, int]], length: int) -> list[list[Fragment]]:
-    """Sets of fragments that are never there at one time: few of them.
+def _placed(
+    intervals: dict[_Block, tuple[int, int]], length: int, pool: set[int]
+) -> dict[_Block, int]:
+    """The first register of each block: few registers in all.
 
-    Cut open at one place, the round is a line, on which taking intervals by their begin is best;
-    what lies across the cut is fixed before. Every begin is tried as the cut.
+    Cut open at one place, the round is a line, on which taking intervals by their begin is good;
+    what lies across the cut is fixed before. Several cuts are tried. Wide blocks come first, and
+    narrow ones into what these leave free for a while.
+
+    Raises
+    ------
+    RewriteError
+        There are too few registers.
     """
-    cuts = sorted({begin % length for begin, _ in intervals.values()})
-    return min((_coloured_from(cut, intervals, length) for cut in cuts), key=len, default=[])
+    begins = sorted({begin % length for begin, _ in intervals.values()})
+    best: dict[_Block, int] | None = None
+    fewest = len(pool) + 1
+    for cut in begins[:: max(1, len(begins) // _CUTS)]:
+        file = _File(pool, length)
+        bases = {
+            block: file.take(block, intervals[block]) for block in _order(intervals, cut, length)
+        }
+        if file.is_enough and file.used < fewest:
+            best, fewest = bases, file.used
+    if best is None and intervals:
+        raise RewriteError(
+            "no neighbouring registers are left for a fragment", "use fewer registers around it"
+        )
+    return best or {}
 
 
-def _coloured_from(
-    cut: int, intervals: dict[Fragment, tuple[int, int]], length: int
-) -> list[list[Fragment]]:
-    def meet(one: Fragment, other: Fragment) -> bool:
-        (begin, end), (first, last) = intervals[one], intervals[other]
-        return any(begin < last + shift and first + shift < end for shift in (-length, 0, length))
+#: How many places of the round are tried as the one to cut it open.
+_CUTS = 12
 
-    groups: list[list[Fragment]] = []
 
-    def ends(group: list[Fragment]) -> int:
-        return max((intervals[each][1] - cut) % length for each in group)
-
-    def order(each: Fragment) -> tuple[bool, int]:
-        begin, end = intervals[each]
+def _order(intervals: dict[_Block, tuple[int, int]], cut: int, length: int) -> list[_Block]:
+    def key(block: _Block) -> tuple[int, bool, int]:
+        begin, end = intervals[block]
         from_cut = (begin - cut) % length
-        return from_cut + end - begin <= length, from_cut
+        return -block.words, from_cut + end - begin <= length, from_cut
 
-    for fragment in sorted(intervals, key=order):
-        fitting = [
-            group
-            for group in groups
-            if len(group[0].values) == len(fragment.values)
-            and not any(meet(fragment, each) for each in group)
-        ]
-        if fitting:
-            max(fitting, key=ends).append(fragment)
-        else:
-            groups.append([fragment])
-    return groups
+    return sorted(intervals, key=key)
 
 
-def _take_aligned(pool: set[int], words: int) -> int:
-    for base in range(0, _REGISTERS - words + 1, words):
-        wanted = set(range(base, base + words))
-        if wanted <= pool:
-            pool -= wanted
-            return base
-    raise RewriteError(
-        f"no {words} neighbouring registers are left for a fragment",
-        "use fewer registers around it",
-    )
+class _File:
+    """Registers, and when in the round each is taken: a mask of positions."""
+
+    def __init__(self, pool: set[int], length: int) -> None:
+        self._taken = dict.fromkeys(sorted(pool), 0)
+        self._length = length
+        self.is_enough = True
+
+    @property
+    def used(self) -> int:
+        """Registers that hold something at some time."""
+        return sum(mask != 0 for mask in self._taken.values())
+
+    def take(self, block: _Block, interval: tuple[int, int]) -> int:
+        """A base for a block: where its registers are used already, and taken the longest."""
+        mask = self._mask(*interval)
+        best, chosen = (-1, -1), -1
+        for base in range(0, _REGISTERS, block.words):
+            masks = [self._taken.get(base + word, -1) for word in range(block.words)]
+            if any(each & mask for each in masks):
+                continue
+            rank = sum(each != 0 for each in masks), sum(each.bit_count() for each in masks)
+            if rank > best:
+                best, chosen = rank, base
+        if chosen < 0:
+            self.is_enough = False
+            return 0
+        for word in range(block.words):
+            self._taken[chosen + word] |= mask
+        return chosen
+
+    def _mask(self, begin: int, end: int) -> int:
+        ones = (1 << min(end - begin, self._length)) - 1 << begin % self._length
+        return ones & (1 << self._length) - 1 | ones >> self._length
 
 
 # ---- accumulators
@@ -261,6 +396,4 @@ def _place_chains(tile: Tile, walk: Walk, pool: set[int], registers: dict[Value,
                 "use a smaller tile",
             )
         pool.discard(number)
-        registers[chain.entered] = number
-        for item in chain.ffmas:
-            registers[item.writes["d"][0]] = number
+        registers.update(dict.fromkeys(chain.values, number))

@@ -1,9 +1,9 @@
-"""A loop of one basic block, taken apart: which value each operand is, and where it comes from."""
+"""A loop body taken apart: which value each operand is, and where it comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.instruction import Instruction
@@ -12,7 +12,7 @@ from lowgemm.emulator.program import Program
 from lowgemm.emulator.rules import UNIFORM, Rule, Rules
 from lowgemm.errors import RewriteError
 
-__all__ = ["Body", "Item", "Value", "hot_loop", "take_apart"]
+__all__ = ["Body", "Exit", "Item", "Value", "hot_loop", "take_apart"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +47,20 @@ class Item:
         """The mnemonic without modifiers."""
         return self.instruction.name
 
+    @property
+    def is_branch(self) -> bool:
+        """Whether it may leave the body, or begin it again."""
+        return self.name in ("BRA", "CALL") and not self.instruction.is_filler
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Where a loop is left: the branch, the address that follows, and the values by register."""
+
+    place: int
+    target: int
+    left: dict[int, Value] = field(repr=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -54,7 +68,7 @@ class Body:
 
     ``first`` and ``last`` are the indices of its instructions in the kernel, the branch back
     included. ``entered`` are the values by register at the top, ``left`` those at the end, of every
-    register that the body names.
+    register that the body names. ``exits`` are in their order; the last is behind the branch back.
     """
 
     program: Program
@@ -63,6 +77,7 @@ class Body:
     items: tuple[Item, ...]
     entered: dict[int, Value] = field(repr=False)
     left: dict[int, Value] = field(repr=False)
+    exits: tuple[Exit, ...] = ()
 
     def readers(self) -> dict[Value, list[tuple[Item, str, int]]]:
         """By value: who reads it, in which slot, and which of the slot's registers it is."""
@@ -80,7 +95,8 @@ def hot_loop(program: Program) -> Loop:
     Raises
     ------
     RewriteError
-        No loop has an FFMA, or that loop is more than one basic block.
+        No loop has an FFMA, or that loop has branches inside: it may be left at several places,
+        but must be gone through from its top to its end.
     """
     instructions = program.kernel.instructions
     flow = sass_flow(program.kernel)
@@ -96,10 +112,12 @@ def hot_loop(program: Program) -> Loop:
         raise RewriteError(
             f"kernel {program.kernel.name} has no loop with an FFMA", "there is nothing to gain"
         )
-    if len(loop.blocks) > 1:
+    inside = range(loop.start + 16, loop.end)
+    targets = {each.target for each in instructions[loop.start // 16 : loop.end // 16]}
+    whole = sum(flow.blocks[each].end - flow.blocks[each].start for each in loop.blocks)
+    if whole != loop.end - loop.start or any(target in inside for target in targets):
         raise RewriteError(
-            f"the hot loop of {program.kernel.name} at {loop.start:#06x} has {len(loop.blocks)} "
-            "basic blocks",
+            f"the hot loop of {program.kernel.name} at {loop.start:#06x} has branches inside",
             "make it free of branches: read the last tile again instead of testing for the end",
         )
     return loop
@@ -126,6 +144,7 @@ def take_apart(program: Program, loop: Loop) -> Body:
         return current[key]
 
     items = []
+    exits = []
     for index in range(first, last + 1):
         operation, rule, place = program.operations[index], rules[index], index - first
         if operation.error is not None:
@@ -141,7 +160,45 @@ def take_apart(program: Program, loop: Loop) -> Body:
             current.update((value.key, value) for value in made)
             writes[slot] = writes.get(slot, ()) + made
         items.append(Item(place, operation.instruction, rule, reads, writes))
-    return Body(program, first, last, tuple(items), entered, dict(current))
+        # Before sm_90 ptxas leaves some loops by CALL.REL.NOINC to what follows them.
+        if items[-1].is_branch:
+            target = operation.instruction.target if index < last else loop.end
+            exits.append(Exit(place, target or 0, dict(current)))
+    kept = _without_needless_old(items)
+    return Body(program, first, last, tuple(kept), entered, dict(current), tuple(exits))
+
+
+def _without_needless_old(items: list[Item]) -> list[Item]:
+    """Forget the old value under a guarded write where the opposite guard writes as well.
+
+    Of ``@P0 LDG R1`` and ``@!P0 MOV R1`` one writes in any case, so that nothing is left of before.
+    """
+    needless: dict[int, set[Value]] = {}
+    for second in items:
+        for old in second.reads.get("old", ()):
+            if old.maker is None:
+                continue
+            first = items[old.maker]
+            same = first.reads.get("@") == second.reads.get("@")
+            if same and first.rule.negated != second.rule.negated:
+                before = dict(zip(_made(first), first.reads["old"], strict=True))
+                needless.setdefault(first.place, set()).add(before[old])
+    return [
+        replace(item, reads=_trimmed(item, needless[item.place]))
+        if item.place in needless
+        else item
+        for item in items
+    ]
+
+
+def _made(item: Item) -> list[Value]:
+    made = {value.key: value for values in item.writes.values() for value in values}
+    return [made[key] for key, _ in item.rule.results]
+
+
+def _trimmed(item: Item, needless: set[Value]) -> dict[str, tuple[Value, ...]]:
+    old = tuple(value for value in item.reads["old"] if value not in needless)
+    return {**item.reads, "old": old}
 
 
 def _read_keys(operation: Operation, rule: Rule) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -9,17 +9,19 @@ from lowgemm.binary.instruction import Instruction
 from lowgemm.errors import RewriteError
 from lowgemm.hardware import Architecture
 from lowgemm.isa import ControlWord
-from lowgemm.rewrite.allocate import Allocation
+from lowgemm.rewrite.allocate import Allocation, Moves
 from lowgemm.rewrite.body import Item, Value
 from lowgemm.rewrite.schedule import Schedule
 from lowgemm.rewrite.tile import Visit
 
-__all__ = ["Word", "branch", "emit_body", "emit_moves", "pack"]
+__all__ = ["NOP", "Word", "branch", "emit_body", "emit_moves", "pack"]
 
 #: The low and the high half of an instruction.
 Word = tuple[int, int]
 
-_PLACES = {"d": (0, 16), "a": (0, 24), "b": (0, 32), "c": (1, 0)}
+NOP: Word = (0x7918, 0x000FC00000000000)
+
+_FFMA_FIELDS = {"d": 16, "a": 24, "b": 32, "c": 64}
 _BRANCH_LOW = 0x7947  # BRA, always
 _MOVE_LOW, _MOVE_HIGH = 0x7202, 0xF00  # MOV Rd, Rb: all quarters of eight lanes
 _ALWAYS = 7 << 12
@@ -34,13 +36,12 @@ def pack(words: Iterable[Word]) -> bytes:
     return b"".join(struct.pack("<QQ", *word) for word in words)
 
 
-def with_fields(word: Word, fields: dict[str, int]) -> Word:
-    """The same with other numbers in operand slots d, a, b (bits 32-39) and c (bits 64-71)."""
-    halves = list(word)
-    for slot, number in fields.items():
-        half, bit = _PLACES[slot]
-        halves[half] = halves[half] & ~(255 << bit) | number << bit
-    return halves[0], halves[1]
+def with_fields(word: Word, fields: Iterable[tuple[int, int]]) -> Word:
+    """The same with other numbers in fields of eight bits, by their first bit."""
+    bits = word[0] | word[1] << 64
+    for at, number in fields:
+        bits = bits & ~(255 << at) | number << at
+    return bits & (1 << 64) - 1, bits >> 64
 
 
 def with_control(word: Word, control: ControlWord) -> Word:
@@ -77,12 +78,13 @@ def _number(value: Value, registers: dict[Value, int]) -> int:
 
 def _ffma(visit: Visit, following: Visit | Item | None, registers: dict[Value, int]) -> Word:
     instruction = visit.item.instruction
-    fields = {
-        "a": _number(visit.kept, registers),
-        "b": _number(visit.varied, registers),
-        "c": _number(visit.item.reads["c"][0], registers),
-        "d": _number(visit.item.writes["d"][0], registers),
+    operands = {
+        "a": visit.kept,
+        "b": visit.varied,
+        "c": visit.item.reads["c"][0],
+        "d": visit.item.writes["d"][0],
     }
+    fields = [(_FFMA_FIELDS[slot], _number(value, registers)) for slot, value in operands.items()]
     reuse = 0
     if isinstance(following, Visit):
         reuse |= 1 if following.kept is visit.kept else 0
@@ -97,28 +99,33 @@ def _other(
     boards: dict[int, tuple[int | None, int | None]],
 ) -> Word:
     instruction = item.instruction
+    opcode = instruction.opcode
     word = instruction.low, instruction.high
-    made = item.writes.get("d", ())
-    if made and made[0] in registers:
-        word = with_fields(word, {"d": registers[made[0]]})
+    places = opcode.register_fields(word[0] | word[1] << 64) if opcode is not None else {}
+    fields = [
+        (places[slot], registers[values[0]])
+        for operands in (item.reads, item.writes)
+        for slot, values in operands.items()
+        if slot in places and values and values[0] in registers
+    ]
     write, read = boards.get(item.place, (None, None))
     old = instruction.control
     stall = max(1, min(old.stall, 11)) if old.stall else 1
-    return with_control(word, ControlWord(stall, True, write, read, 0, 0))
+    return with_control(with_fields(word, fields), ControlWord(stall, True, write, read, 0, 0))
 
 
 # ---- around the loop
 
 
-def emit_moves(moves: dict[int, int], spare: int | None, wait_mask: int) -> list[Word]:
-    """Moves, by target, that happen as if all at once; the first waits for scoreboards.
+def emit_moves(moves: Moves, wait_mask: int) -> list[Word]:
+    """Moves that happen as if all at once; what comes first waits for scoreboards.
 
     Raises
     ------
     RewriteError
         Registers change places in a circle, and none is spare.
     """
-    pending = {target: source for target, source in moves.items() if source != target}
+    pending = {to: source for to, source in moves.sources.items() if source != to}
     sequence: list[tuple[int, int]] = []
     while pending:
         ready = [target for target in pending if target not in pending.values()]
@@ -126,18 +133,15 @@ def emit_moves(moves: dict[int, int], spare: int | None, wait_mask: int) -> list
             sequence.extend((target, pending.pop(target)) for target in ready)
             continue
         # A cycle: one of its registers goes out of the way.
-        if spare is None:
+        if moves.spare is None:
             raise RewriteError("no register is spare to move others", "use fewer registers")
         target, source = next(iter(pending.items()))
-        sequence.append((spare, source))
-        pending[target] = spare
-    words = []
-    for number, (target, source) in enumerate(sequence):
-        low = _MOVE_LOW | target << 16 | source << 32
-        mask = wait_mask if not number else 0
-        words.append(
-            with_control((low, _MOVE_HIGH), ControlWord(_MOVE_STALL, True, None, None, mask, 0))
-        )
+        sequence.append((moves.spare, source))
+        pending[target] = moves.spare
+    words = [with_control(NOP, ControlWord(1, True, None, None, wait_mask, 0))]
+    for target, source in sequence:
+        word = _MOVE_LOW | target << 16 | source << 32, _MOVE_HIGH
+        words.append(with_control(word, ControlWord(_MOVE_STALL, True, None, None, 0, 0)))
     return words
 
 

@@ -2,95 +2,242 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from lowgemm.binary.cubin import read_cubin
-from lowgemm.binary.flow import Loop
+from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.patch import with_grown_code
-from lowgemm.binary.sass import read_sass
+from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator.program import compile_program
-from lowgemm.errors import RewriteError
-from lowgemm.rewrite.allocate import allocate
-from lowgemm.rewrite.body import hot_loop, take_apart
-from lowgemm.rewrite.emit import Word, branch, emit_body, emit_moves, pack, with_control
+from lowgemm.errors import KernelNotFoundError, RewriteError
+from lowgemm.hardware import Architecture
+from lowgemm.isa import ControlWord
+from lowgemm.rewrite.allocate import Allocation, allocate, needed_behind, register_limit
+from lowgemm.rewrite.body import Body, hot_loop, take_apart
+from lowgemm.rewrite.cost import LoopCost, loop_cost
+from lowgemm.rewrite.emit import NOP, Word, branch, emit_body, emit_moves, pack, with_control
+from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import find_hazards
-from lowgemm.rewrite.schedule import plan_schedule
+from lowgemm.rewrite.schedule import Schedule, Spread, plan_schedule
 from lowgemm.rewrite.scoreboards import assign_scoreboards, mend
+from lowgemm.rewrite.temporaries import find_temporaries
 from lowgemm.rewrite.tile import find_tile
 from lowgemm.rewrite.walk import plan_walk
 
-__all__ = ["Rewritten", "rewrite_kernel"]
+__all__ = ["RewrittenKernel", "rewrite_kernel"]
 
-_NOP: Word = (0x7918, 0x000FC00000000000)
+#: Loops begin at whole lines of 128 bytes.
 _ALIGNMENT = 128
-_ROUNDS = 24
+#: Each round of mending adds what the one before made visible; a handful is enough.
+_ROUNDS = 32
+#: In the order in which they are tried: on an H200 the first is best for 8 x 16 accumulators; those
+#: behind it need fewer registers.
+_SPREADS = tuple(Spread(lead, even) for even in (1.0, 0.7, 0.5, 0.3, 0.1) for lead in (24, 16, 8))
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A cubin with another hot loop.
+class RewrittenKernel:
+    """A cubin in which one kernel has another hot loop.
 
-    ``loop`` is where the old loop lay, ``start`` and ``end`` where the new one lies.
+    ``original`` is the SHA-256 of the cubin that it was made of, in hexadecimal: it is for no
+    other. ``old_loop`` and ``new_loop`` are the addresses from the first instruction to behind the
+    last; ``before`` and ``after`` what the loops cost by the model. ``entry_moves`` and
+    ``exit_moves`` count the moves between registers on the way in and out.
     """
 
     cubin: bytes
     kernel: str
-    loop: Loop
-    start: int
-    end: int
+    original: str
+    old_loop: range
+    new_loop: range
+    before: LoopCost
+    after: LoopCost
+    registers: int
+    entry_moves: int
+    exit_moves: int
 
 
-def rewrite_kernel(cubin: bytes, name: str, *, most: int = 253, lead: int = 32) -> Rewritten:
+def rewrite_kernel(
+    cubin: bytes, kernel: str | None = None, *, spread: Spread | None = None
+) -> RewrittenKernel:
     """Rewrite a kernel's hot loop.
+
+    What the new loop computes is compared with the old one value by value, and its control words
+    are checked on every way through the kernel, before this returns. Running both is the caller's:
+    see :func:`lowgemm.rewrite.verify_on`.
+
+    Parameters
+    ----------
+    cubin
+        The whole file.
+    kernel
+        The kernel's (mangled) name; None where there is only one.
+    spread
+        How early and how far apart loads from shared memory stand; None tries several.
 
     Raises
     ------
     RewriteError
         The loop is left as it is; the error says why.
+    KernelNotFoundError
+        There is no such kernel, or more than one.
+    CubinError
+        The bytes are no cubin.
+    UnknownInstructionError
+        The kernel has an instruction that the emulator does not know.
     """
-    kernel = next(each for each in read_sass(cubin) if each.name == name)
+    chosen = _kernel(cubin, kernel)
+    body = take_apart(*_program_and_loop(chosen))
+    last: RewriteError | None = None
+    for each in (spread,) if spread is not None else _SPREADS:
+        try:
+            return _rewritten(cubin, chosen, body, each)
+        except RewriteError as error:
+            last = last or error
+    assert last is not None
+    raise last
+
+
+def _kernel(cubin: bytes, name: str | None) -> SassKernel:
+    kernels = {each.name: each for each in read_sass(cubin)}
+    if name is None and len(kernels) == 1:
+        return next(iter(kernels.values()))
+    if name not in kernels:
+        told = f"named {name!r}" if name is not None else "alone"
+        raise KernelNotFoundError(
+            f"the cubin has no kernel {told}",
+            f"it has {', '.join(kernels) or 'none'}",
+            available=tuple(kernels),
+        )
+    return kernels[name]
+
+
+def _program_and_loop(kernel: SassKernel):  # type: ignore[no-untyped-def]
     program = compile_program(kernel)
-    loop = hot_loop(program)
-    body = take_apart(program, loop)
+    return program, hot_loop(program)
+
+
+def _rewritten(cubin: bytes, kernel: SassKernel, body: Body, spread: Spread) -> RewrittenKernel:
     tile = find_tile(body)
     walk = plan_walk(tile)
-    schedule = plan_schedule(body, tile, walk, lead)
-    allocation = allocate(body, tile, walk, schedule, most)
+    temporaries = find_temporaries(body, tile, needed_behind(body))
+    schedule = plan_schedule(body, tile, temporaries, walk, spread)
+    limit = register_limit(kernel)
+    allocation = allocate(body, tile, temporaries, walk, schedule, limit)
     boards, mask = assign_scoreboards(body, tile, walk, schedule)
-    arch = kernel.arch
     words = emit_body(schedule, allocation, boards)
-    code = read_cubin(cubin).code[name].content
-    entry = emit_moves(allocation.entry, allocation.spare[0], mask)
-    exits = emit_moves(allocation.exit, allocation.spare[1], mask)
-    begin = len(code)
-    head = [*entry]
-    if not head:
-        head = [with_wait(_NOP, mask)]
-    while (begin + 16 * len(head)) % _ALIGNMENT:
-        head.append(with_wait(_NOP, 0))
-    start = begin + 16 * len(head)
-    end = start + 16 * len(words)
-    closing = body.items[-1].instruction
-    words[-1] = branch(end - 16, start, arch, closing)
-    if not exits:
-        exits = [with_wait(_NOP, mask)]
-    tail = [*exits, branch(end + 16 * len(exits), loop.end, arch)]
-    new = bytearray(code)
-    new[loop.start : loop.end] = pack([_NOP] * (len(body.items)))
-    new[loop.start : loop.start + 16] = pack([branch(loop.start, begin, arch)])
-    everything = [*head, *words, *tail]
-    count = max(allocation.count, kernel.signature.registers or 0)
-    for _ in range(_ROUNDS):
-        made = with_grown_code(cubin, name, bytes(new) + pack(everything), count)
-        hazards = find_hazards(next(e for e in read_sass(made) if e.name == name))
-        if not hazards:
-            return Rewritten(made, name, loop, start, end)
-        if not mend(everything, begin, hazards, arch):
-            break
-    raise RewriteError(f"hazards are left: {hazards[0]}", "report this loop")
+    draft = _Draft(cubin, kernel, body, schedule, allocation, words, mask)
+    made = draft.mended()
+    _check_equal(body, made, draft, allocation)
+    instructions = _kernel(made, kernel.name).instructions
+    before = loop_cost([item.instruction for item in body.items])
+    after = loop_cost(instructions[draft.loop.start // 16 : draft.loop.stop // 16])
+    if after.cycles >= before.cycles:
+        raise RewriteError(
+            f"the loop would take {after.cycles:.0f} cycles instead of {before.cycles:.0f}",
+            "the compiler's order is as good by the model",
+        )
+    return RewrittenKernel(
+        cubin=made,
+        kernel=kernel.name,
+        original=hashlib.sha256(cubin).hexdigest(),
+        old_loop=range(body.first * 16, body.last * 16 + 16),
+        new_loop=draft.loop,
+        before=before,
+        after=after,
+        registers=draft.registers,
+        entry_moves=len(allocation.entry.sources),
+        exit_moves=max(len(each.sources) for each in allocation.exits),
+    )
 
 
-def with_wait(word: Word, mask: int) -> Word:
-    from lowgemm.isa import ControlWord
+class _Draft:
+    """A kernel's new code: the old one, in which the old loop jumps to the new one behind it."""
 
-    return with_control(word, ControlWord(1, True, None, None, mask, 0))
+    def __init__(
+        self,
+        cubin: bytes,
+        kernel: SassKernel,
+        body: Body,
+        schedule: Schedule,
+        allocation: Allocation,
+        words: list[Word],
+        mask: int,
+    ) -> None:
+        arch = kernel.arch
+        self._cubin, self._kernel = cubin, kernel
+        code = bytearray(read_cubin(cubin).code[kernel.name].content)
+        self.begin = len(code)
+        head = emit_moves(allocation.entry, mask)
+        while (self.begin + 16 * len(head)) % _ALIGNMENT:
+            head.append(with_control(NOP, ControlWord(1, True, None, None, 0, 0)))
+        start = self.begin + 16 * len(head)
+        self.loop = range(start, start + 16 * len(words))
+        tail = self._exits(body, schedule, allocation, words, mask, arch)
+        old = slice(body.first * 16, body.last * 16 + 16)
+        code[old] = pack([branch(old.start, self.begin, arch), *[NOP] * (len(body.items) - 1)])
+        self._old_code = bytes(code)
+        self.words = [*head, *words, *tail]
+        self.registers = max(allocation.count, kernel.signature.registers or 0)
+
+    def _exits(
+        self,
+        body: Body,
+        schedule: Schedule,
+        allocation: Allocation,
+        words: list[Word],
+        mask: int,
+        arch: Architecture,
+    ) -> list[Word]:
+        """What stands behind the new loop; the branches that leave it, and back, get targets."""
+        places = {getattr(each, "place", None): n for n, each in enumerate(schedule.order)}
+        tail: list[Word] = []
+        bridges = list(zip(body.exits, allocation.exits, strict=True))
+        # The last exit is fallen into.
+        for leaving, moves in [bridges[-1], *bridges[:-1]]:
+            at = places[leaving.place]
+            here = self.loop.stop + 16 * len(tail)
+            target = self.loop.start if leaving is body.exits[-1] else here
+            instruction = body.items[leaving.place].instruction
+            words[at] = branch(self.loop.start + 16 * at, target, arch, instruction)
+            tail += emit_moves(moves, mask)
+            tail.append(branch(self.loop.stop + 16 * len(tail), leaving.target, arch))
+        return tail
+
+    def mended(self) -> bytes:
+        """The cubin, with the waits and stalls that its code needs.
+
+        Raises
+        ------
+        RewriteError
+            Some hazard cannot be mended.
+        """
+        for _ in range(_ROUNDS):
+            code = self._old_code + pack(self.words)
+            made = with_grown_code(self._cubin, self._kernel.name, code, self.registers)
+            hazards = find_hazards(_kernel(made, self._kernel.name))
+            if not hazards:
+                return made
+            if not mend(self.words, self.begin, hazards):
+                break
+        raise RewriteError(f"hazards are left: {hazards[0]}", "report this loop")
+
+
+def _check_equal(body: Body, made: bytes, draft: _Draft, allocation: Allocation) -> None:
+    """Compare the new loop with the old one, value by value.
+
+    Raises
+    ------
+    RewriteError
+        They differ.
+    """
+    kernel = _kernel(made, body.program.kernel.name)
+    loops = {loop.start: loop for loop in sass_flow(kernel).loops}
+    loop: Loop | None = loops.get(draft.loop.start)
+    if loop is None or loop.end != draft.loop.stop:
+        raise RewriteError("the new loop is none", "report this loop")
+    new = take_apart(compile_program(kernel), loop)
+    difference = find_difference(body, new, allocation)
+    if difference is not None:
+        raise RewriteError(f"the new loop does something else: {difference}", "report this loop")

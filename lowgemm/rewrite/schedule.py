@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from lowgemm.errors import RewriteError
 from lowgemm.isa import Access, Pipe, Space
-from lowgemm.rewrite.body import Body, Item
+from lowgemm.rewrite.body import Body, Item, Value
+from lowgemm.rewrite.temporaries import Temporary
 from lowgemm.rewrite.tile import Tile, Visit
 from lowgemm.rewrite.walk import Walk
 
-__all__ = ["Schedule", "first_uses", "load_groups", "memory_effect", "plan_schedule"]
+__all__ = ["Schedule", "Spread", "first_uses", "load_groups", "memory_effect", "plan_schedule"]
 
-#: FFMAs from the issue of a load from shared memory to its first use: its latency is about 30
-#: cycles, and a second warp of the scheduler takes every other.
-_LOAD_LEAD = 32
 #: Those before the branch back in which nothing else is put: its predicate must be there.
 _END = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How loads from shared memory are spread among the FFMAs.
+
+    ``lead`` is the FFMAs from a load to its first use: its latency is about 30 cycles, of which a
+    second warp of the scheduler takes every other. ``evenness`` is 1 for loads as far apart as they
+    can be over the loop; a smaller part of that needs fewer registers.
+    """
+
+    lead: int
+    evenness: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,60 +39,97 @@ class Schedule:
     position: dict[int, int]
 
 
-def plan_schedule(body: Body, tile: Tile, walk: Walk, lead: int = _LOAD_LEAD) -> Schedule:
+def plan_schedule(
+    body: Body, tile: Tile, temporaries: Sequence[Temporary], walk: Walk, spread: Spread
+) -> Schedule:
     """Place loads from shared memory evenly and as late as their use allows, the rest between them.
 
     Parameters
     ----------
-    body, tile, walk
-        The loop, its outer products and the order of the FFMAs.
-    lead
-        FFMAs between a load from shared memory and its first use.
+    body, tile, temporaries, walk
+        The loop, its outer products, what gets other registers, and the order of the FFMAs.
+    spread
+        How early and how far apart loads from shared memory stand.
 
     Raises
     ------
     RewriteError
-        An instruction that is no FFMA of the tile uses what the tile's FFMAs make.
+        An instruction that is no FFMA of the tile has no place among them.
     """
-    others = _others(body, walk)
-    before = _constraints(others, frozenset(each.load.place for each in tile.fragments))
-    deadline = _deadlines(body, tile, walk, others, before, lead)
-    position = _positions(others, before, deadline, len(walk.visits))
-    order = _merged(walk, others, position, body)
+    others = _others(body, tile, walk)
+    renamed = {value for fragment in tile.fragments for value in fragment.values}
+    renamed |= {value for each in temporaries for value in each.offsets}
+    before = _constraints(others, renamed, frozenset(each.place for each in body.exits))
+    deadline = _deadlines(body, tile, walk, others, before, spread.lead)
+    position: dict[int, int] = {}
+    begin = 0
+    for leaving in body.exits:
+        # Nothing may change sides of a branch that leaves the loop.
+        inside = [i for i in others if begin <= i.place < leaving.place]
+        span = _span(body, walk, begin, leaving.place)
+        position |= _positions(inside, before, deadline, span, spread.evenness)
+        position[leaving.place] = span[1]
+        begin = leaving.place + 1
+    _check_operands(body, tile, renamed, walk, position)
+    order = _merged(walk, [*others, body.items[-1]], position)
     return Schedule(tuple(order), position)
 
 
-def _others(body: Body, walk: Walk) -> list[Item]:
+def _others(body: Body, tile: Tile, walk: Walk) -> list[Item]:
+    """What is neither an FFMA of the tile nor needless; the branch back stays the last."""
     tiled = {visit.item.place for visit in walk.visits}
+    tiled |= {item.place for chain in tile.chains for item in chain.copies}
     items = [i for i in body.items if i.place not in tiled and not i.instruction.is_filler]
-    return items[:-1]  # the branch back stays the last
+    return items[:-1]
+
+
+def _span(body: Body, walk: Walk, begin: int, end: int) -> tuple[int, int]:
+    """The visits whose FFMAs stand between two places of the body: a range of their numbers.
+
+    Raises
+    ------
+    RewriteError
+        An exit cuts a step in two.
+    """
+    inside = [n for n, visit in enumerate(walk.visits) if begin <= visit.item.place < end]
+    if not inside:
+        past = sum(visit.item.place < begin for visit in walk.visits)
+        return past, past
+    if inside != list(range(inside[0], inside[-1] + 1)):
+        raise RewriteError(
+            "the loop may be left between the FFMAs of one step", "leave it between two steps"
+        )
+    return inside[0], inside[-1] + 1
 
 
 # ---- what must stay in its order
 
 
-def _constraints(others: list[Item], renamed: frozenset[int]) -> dict[int, set[int]]:
+def _constraints(
+    others: list[Item], renamed: set[Value], exits: frozenset[int]
+) -> dict[int, set[int]]:
     """By place: the places that must come before it."""
     before: dict[int, set[int]] = {item.place: set() for item in others}
     for number, item in enumerate(others):
         for earlier in others[:number]:
-            if _depends(earlier, item, renamed) or _keeps_order(earlier, item):
+            branch = item.place in exits or earlier.place in exits
+            if branch or _depends(earlier, item, renamed) or _keeps_order(earlier, item):
                 before[item.place].add(earlier.place)
     return before
 
 
-def _depends(first: Item, second: Item, renamed: frozenset[int]) -> bool:
-    """Whether registers bind the two; renamed results have registers of their own."""
+def _depends(first: Item, second: Item, renamed: set[Value]) -> bool:
+    """Whether registers bind the two; what is renamed has registers of its own."""
     made = {value for values in first.writes.values() for value in values}
     if any(value in made for values in second.reads.values() for value in values):
         return True
-    if second.place in renamed:
-        return False
-    written = {key for key, _ in second.rule.results}
-    taken = {value.key for values in first.reads.values() for value in values}
-    if first.place not in renamed:
-        taken |= {key for key, _ in first.rule.results}
+    written = {value.key for value in _values(second.writes) if value not in renamed}
+    taken = {value.key for value in (*_values(first.reads), *made) if value not in renamed}
     return bool(written & taken)
+
+
+def _values(operands: dict[str, tuple[Value, ...]]) -> Iterator[Value]:
+    return (value for values in operands.values() for value in values)
 
 
 def _keeps_order(first: Item, second: Item) -> bool:
@@ -130,10 +179,20 @@ def _deadlines(
         else _preferred(body, item, count)
         for item in others
     }
+    _need_pinned(tile, walk, others, deadline)
     for item in reversed(others):
         for earlier in before[item.place]:
             deadline[earlier] = min(deadline[earlier], deadline[item.place] - 0.5)
     return deadline
+
+
+def _need_pinned(tile: Tile, walk: Walk, others: list[Item], deadline: dict[int, float]) -> None:
+    """What makes an operand that keeps its register must come before the FFMAs that use it."""
+    made = {value: i.place for i in others for values in i.writes.values() for value in values}
+    for number, visit in enumerate(walk.visits):
+        for value in (visit.kept, visit.varied):
+            if value not in tile.owner and value in made:
+                deadline[made[value]] = min(deadline[made[value]], number)
 
 
 def first_uses(tile: Tile, walk: Walk) -> dict[int, int]:
@@ -177,33 +236,67 @@ def _preferred(body: Body, item: Item, count: int) -> float:
 
 
 def _positions(
-    others: list[Item], before: dict[int, set[int]], deadline: dict[int, float], count: int
+    items: list[Item],
+    before: dict[int, set[int]],
+    deadline: dict[int, float],
+    span: tuple[int, int],
+    evenness: float,
 ) -> dict[int, int]:
     """Evenly spread positions, each not behind the deadline and in an allowed order.
 
     From the end backwards the instruction with the latest deadline takes the latest free place.
     """
-    after: dict[int, set[int]] = {place: set() for place in before}
-    for place, earlier in before.items():
-        for each in earlier:
-            after[each].add(place)
-    spacing = max(1.0, (count - _END) / max(1, len(others)))
+    after: dict[int, set[int]] = {item.place: set() for item in items}
+    for place in after:
+        for each in before[place]:
+            if each in after:
+                after[each].add(place)
+    first, last = span[0], max(span[0], span[1] - _END)
+    spacing = max(1.0, evenness * (last - first) / max(1, len(items)))
     position: dict[int, int] = {}
-    latest = float(count - _END)
-    open_ = {item.place for item in others}
+    latest = float(last)
+    open_ = set(after)
     while open_:
         ready = [place for place in open_ if not after[place] & open_]
         place = max(ready, key=lambda each: (deadline[each], each))
-        latest = min(latest, max(deadline[place], 0.0))
-        position[place] = max(0, int(latest))
-        latest = max(0.0, latest - spacing)
+        latest = max(float(first), min(latest, deadline[place]))
+        position[place] = int(latest)
+        latest = max(float(first), latest - spacing)
         open_.remove(place)
     return position
 
 
-def _merged(
-    walk: Walk, others: list[Item], position: dict[int, int], body: Body
-) -> Iterator[Visit | Item]:
+def _check_operands(
+    body: Body, tile: Tile, renamed: set[Value], walk: Walk, position: dict[int, int]
+) -> None:
+    """Refuse an order in which an FFMA would find another value in a register that keeps its name.
+
+    Raises
+    ------
+    RewriteError
+        There is such an FFMA.
+    """
+    writers: dict[int, list[Item]] = {}
+    for item in body.items:
+        if item.place in position:
+            for value in _values(item.writes):
+                if value not in renamed:
+                    writers.setdefault(value.key, []).append(item)
+    for number, visit in enumerate(walk.visits):
+        for value in (visit.kept, visit.varied):
+            if value in renamed or value in tile.owner:
+                continue
+            done = [i.place for i in writers.get(value.key, ()) if position[i.place] <= number]
+            last = max(done, key=lambda place: (position[place], place), default=None)
+            if last != value.maker:
+                raise RewriteError(
+                    f"R{value.key}, an operand of FFMAs, is not loaded from shared memory in the "
+                    "loop alone",
+                    "the rewriter keeps its register, and found no place for what writes it",
+                )
+
+
+def _merged(walk: Walk, others: list[Item], position: dict[int, int]) -> Iterator[Visit | Item]:
     by_position: dict[int, list[Item]] = {}
     for item in others:
         by_position.setdefault(position[item.place], []).append(item)
@@ -212,4 +305,3 @@ def _merged(
         yield visit
     for rest in sorted(by_position):
         yield from by_position[rest]
-    yield body.items[-1]

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from lowgemm.emulator.rules import SCOREBOARDS
 from lowgemm.errors import RewriteError
-from lowgemm.hardware import Architecture
 from lowgemm.isa import ControlWord
 from lowgemm.rewrite.body import Body, Item
 from lowgemm.rewrite.emit import Word, with_control
@@ -100,7 +99,7 @@ def _rotated(
     return chosen
 
 
-def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...], arch: Architecture) -> bool:
+def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...]) -> bool:
     """Add the waits and stalls that hazards ask for, to words that begin at an address.
 
     Returns

@@ -25,11 +25,21 @@ _PLAIN_HIGH_MASK = (1 << 41) - 1 ^ 255
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """An accumulator: the FFMAs that add to it, in their order."""
+    """An accumulator: the FFMAs that add to it, in their order.
+
+    ``copies`` are moves between registers on its way, which one register makes needless.
+    """
 
     ffmas: tuple[Item, ...]
     entered: Value
     left: Value
+    copies: tuple[Item, ...] = ()
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All that it is, one after the other."""
+        made = sorted((*self.ffmas, *self.copies), key=lambda item: item.place)
+        return (self.entered, *(item.writes["d"][0] for item in made))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,21 +134,32 @@ def _chains(body: Body, plain: set[int]) -> tuple[Chain, ...]:
     chains = []
     for key, entered in body.entered.items():
         ffmas: list[Item] = []
+        copies: list[Item] = []
         value = entered
-        while True:
-            users = readers.get(value, [])
-            if len(users) != 1 or users[0][1] != "c" or users[0][0].place not in plain:
+        while len(users := readers.get(value, [])) == 1:
+            user, slot, _ = users[0]
+            if slot == "c" and user.place in plain:
+                ffmas.append(user)
+            elif _is_copy(user):
+                copies.append(user)
+            else:
                 break
-            ffmas.append(users[0][0])
-            (value,) = ffmas[-1].writes["d"]
+            (value,) = user.writes["d"]
         if ffmas and not users and body.left[key] is value:
-            chains.append(Chain(tuple(ffmas), entered, value))
+            chains.append(Chain(tuple(ffmas), entered, value, tuple(copies)))
     if not chains:
         raise RewriteError(
             "no FFMA of the loop adds to an accumulator that goes round with it",
             "the rewriter improves sums of products over the loop",
         )
     return tuple(chains)
+
+
+def _is_copy(item: Item) -> bool:
+    """Whether it only copies a register into another: MOV, or an IMAD with two zero factors."""
+    sources = [slot for slot in item.reads if slot != "old"]
+    alone = len(sources) == 1 and len(item.writes.get("d", ())) == 1
+    return item.instruction.is_move and item.rule.guard is None and alone
 
 
 # ---- operands
