@@ -59,14 +59,14 @@ def plan_schedule(
     others = _others(body, tile, walk)
     renamed = {value for fragment in tile.fragments for value in fragment.values}
     renamed |= {value for each in temporaries for value in each.offsets}
-    before = _constraints(others, renamed, frozenset(each.place for each in body.exits))
-    deadline = _deadlines(body, tile, walk, others, before, spread.lead)
+    before = _constraints(others, renamed)
     position: dict[int, int] = {}
     begin = 0
     for leaving in body.exits:
         # Nothing may change sides of a branch that leaves the loop.
         inside = [i for i in others if begin <= i.place < leaving.place]
         span = _span(body, walk, begin, leaving.place)
+        deadline = _deadlines(body, tile, walk, inside, before, spread.lead, span)
         position |= _positions(inside, before, deadline, span, spread.evenness)
         position[leaving.place] = span[1]
         begin = leaving.place + 1
@@ -105,15 +105,12 @@ def _span(body: Body, walk: Walk, begin: int, end: int) -> tuple[int, int]:
 # ---- what must stay in its order
 
 
-def _constraints(
-    others: list[Item], renamed: set[Value], exits: frozenset[int]
-) -> dict[int, set[int]]:
+def _constraints(others: list[Item], renamed: set[Value]) -> dict[int, set[int]]:
     """By place: the places that must come before it."""
     before: dict[int, set[int]] = {item.place: set() for item in others}
     for number, item in enumerate(others):
         for earlier in others[:number]:
-            branch = item.place in exits or earlier.place in exits
-            if branch or _depends(earlier, item, renamed) or _keeps_order(earlier, item):
+            if _depends(earlier, item, renamed) or _keeps_order(earlier, item):
                 before[item.place].add(earlier.place)
     return before
 
@@ -164,9 +161,9 @@ def _deadlines(
     others: list[Item],
     before: dict[int, set[int]],
     lead: int,
+    span: tuple[int, int],
 ) -> dict[int, float]:
     """The last position of each in front of which it may stand: a number of FFMAs."""
-    count = len(walk.visits)
     needed = first_uses(tile, walk)
     first_use = {
         place: min(needed[each] for each in group)
@@ -176,13 +173,14 @@ def _deadlines(
     deadline = {
         item.place: first_use[item.place] - lead
         if item.place in first_use
-        else _preferred(body, item, count)
+        else _preferred(body, walk, item, span)
         for item in others
     }
     _need_pinned(tile, walk, others, deadline)
     for item in reversed(others):
         for earlier in before[item.place]:
-            deadline[earlier] = min(deadline[earlier], deadline[item.place] - 0.5)
+            if earlier in deadline:
+                deadline[earlier] = min(deadline[earlier], deadline[item.place] - 0.5)
     return deadline
 
 
@@ -226,13 +224,13 @@ def load_groups(tile: Tile, walk: Walk) -> list[list[int]]:
     return list(groups.values())
 
 
-def _preferred(body: Body, item: Item, count: int) -> float:
+def _preferred(body: Body, walk: Walk, item: Item, span: tuple[int, int]) -> float:
     """Where it stood among the FFMAs; what asks global memory stands early."""
-    ffmas = [each.name == "FFMA" for each in body.items]
-    there = sum(ffmas[: item.place]) / max(1, sum(ffmas)) * count
+    first, last = span
+    there = sum(visit.item.place < item.place for visit in walk.visits)
     opcode = item.instruction.opcode
     asks = opcode is not None and opcode.space is Space.GLOBAL
-    return min(there, count / 3) if asks else min(there, count - _END)
+    return min(there, first + (last - first) / 3) if asks else min(there, last - _END)
 
 
 def _positions(
