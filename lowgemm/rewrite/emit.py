@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lowgemm.binary.instruction import Instruction
 from lowgemm.errors import RewriteError
 from lowgemm.hardware import Architecture
-from lowgemm.isa import ControlWord
+from lowgemm.isa import ControlWord, Pipe
 from lowgemm.rewrite.allocate import Allocation, Moves
 from lowgemm.rewrite.body import Item, Value
 from lowgemm.rewrite.schedule import Schedule
@@ -26,6 +26,8 @@ _BRANCH_LOW = 0x7947  # BRA, always
 _MOVE_LOW, _MOVE_HIGH = 0x7202, 0xF00  # MOV Rd, Rb: all quarters of eight lanes
 _ALWAYS = 7 << 12
 _GUARD = 15 << 12
+#: The longest stall count with which an instruction may stay on its warp.
+_LONGEST_STAY = 11
 #: A half-rate pipe takes an instruction every other cycle.
 _MOVE_STALL = 2
 _BRANCH_STALL = 5
@@ -68,7 +70,7 @@ def emit_body(
             following = order[number + 1] if number + 1 < len(order) else None
             words.append(_ffma(each, following, allocation.registers))
         else:
-            words.append(_other(each, allocation.registers, boards))
+            words.append(_other(each, order[number + 1 :][:1], allocation.registers, boards))
     return words
 
 
@@ -95,6 +97,7 @@ def _ffma(visit: Visit, following: Visit | Item | None, registers: dict[Value, i
 
 def _other(
     item: Item,
+    following: Sequence[Visit | Item],
     registers: dict[Value, int],
     boards: dict[int, tuple[int | None, int | None]],
 ) -> Word:
@@ -109,9 +112,17 @@ def _other(
         if slot in places and values and values[0] in registers
     ]
     write, read = boards.get(item.place, (None, None))
-    old = instruction.control
-    stall = max(1, min(old.stall, 11)) if old.stall else 1
+    stall = _stall(item, following)
     return with_control(with_fields(word, fields), ControlWord(stall, True, write, read, 0, 0))
+
+
+def _stall(item: Item, following: Sequence[Visit | Item]) -> int:
+    """Cycles before the next instruction, latencies apart."""
+    opcode, old = item.instruction.opcode, item.instruction.control.stall
+    if opcode is None or opcode.pipe is Pipe.CONTROL:
+        return max(1, min(old, _LONGEST_STAY))
+    alone = not following or isinstance(following[0], Visit)
+    return 1 if alone else 2
 
 
 # ---- around the loop

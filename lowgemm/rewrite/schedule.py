@@ -180,8 +180,25 @@ def _deadlines(
     for item in reversed(others):
         for earlier in before[item.place]:
             if earlier in deadline:
-                deadline[earlier] = min(deadline[earlier], deadline[item.place] - 0.5)
+                distance = _distance(body.items[earlier], item, lead)
+                deadline[earlier] = min(deadline[earlier], deadline[item.place] - distance)
     return deadline
+
+
+#: FFMAs between a load from global memory and the use of its value: as early as may be.
+_GLOBAL_LEAD = 512
+
+
+def _distance(first: Item, second: Item, lead: int) -> float:
+    """FFMAs that should lie between two instructions of which one must come first."""
+    made = set(_values(first.writes))
+    if not any(value in made for value in _values(second.reads)):
+        return 0.5
+    opcode = first.instruction.opcode
+    if opcode is not None and opcode.space is Space.GLOBAL:
+        return _GLOBAL_LEAD
+    late = any(producer is None for _, producer in first.rule.results)
+    return lead if late else 0.5
 
 
 def _need_pinned(tile: Tile, walk: Walk, others: list[Item], deadline: dict[int, float]) -> None:

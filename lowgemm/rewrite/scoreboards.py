@@ -81,22 +81,52 @@ def _kept(body: Body) -> set[int]:
 def _rotated(
     groups: list[list[int]], free: list[int], tile: Tile, walk: Walk, schedule: Schedule
 ) -> dict[int, int]:
-    """A scoreboard for each group: the one whose last wait lies furthest back at its first load."""
+    """A scoreboard for each group, such that a wait for one seldom waits for another's loads.
+
+    A wait lasts until every load that has set the scoreboard is over, also one that has just been
+    issued and is needed much later. Starting from turns, groups change their scoreboards one by one
+    as long as that shortens these waits.
+    """
     if not free:
         raise RewriteError(
             "no scoreboard is left for fragments", "use fewer asynchronous operations"
         )
     count = len(walk.visits)
     needed = first_uses(tile, walk)
-    order = sorted(range(len(groups)), key=lambda g: min(schedule.position[p] for p in groups[g]))
-    until = dict.fromkeys(free, -count)
-    chosen: dict[int, int] = {}
-    for group in order:
-        first = min(schedule.position[place] for place in groups[group])
-        board = min(free, key=lambda each: (max(0, until[each] - first), until[each]))
-        chosen[group] = board
-        until[board] = max(needed[place] for place in groups[group])
+    loads = [[schedule.position[place] for place in group] for group in groups]
+    waits = [min(needed[place] for place in group) % count for group in groups]
+    overlap = [
+        [_waiting(waits[one], loads[other], count) for other in range(len(groups))]
+        for one in range(len(groups))
+    ]
+    order = sorted(range(len(groups)), key=lambda each: waits[each])
+    chosen = {group: free[turn % len(free)] for turn, group in enumerate(order)}
+
+    def cost(group: int, board: int) -> int:
+        return sum(
+            overlap[group][other] + overlap[other][group]
+            for other in chosen
+            if other != group and chosen[other] == board
+        )
+
+    changed = True
+    while changed:
+        changed = False
+        for group in order:
+            best = min(free, key=lambda board: (cost(group, board), board != chosen[group]))
+            if cost(group, best) < cost(group, chosen[group]):
+                chosen[group], changed = best, True
     return chosen
+
+
+#: FFMAs that a load from shared memory takes, as far as waits for another's are concerned.
+_LATENCY = 24
+
+
+def _waiting(wait: int, loads: list[int], count: int) -> int:
+    """FFMAs for which a wait at a position would wait for loads at others."""
+    since = min((wait - load) % count for load in loads)
+    return max(0, _LATENCY - since)
 
 
 def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...]) -> bool:
