@@ -29,7 +29,7 @@ from lowgemm.emulator.rules import (
     Use,
     register_name,
 )
-from lowgemm.isa.latency import DRAIN_CYCLES, Consumer, Producer, fixed_latency
+from lowgemm.isa.latency import DRAIN_CYCLES, SCOREBOARD_CYCLES, Consumer, Producer, fixed_latency
 
 if TYPE_CHECKING:
     from lowgemm.emulator.batch import Batch
@@ -81,9 +81,9 @@ class _Path:
         self.drained = False
         self.results: dict[int, _Pending] = {}
         self.sources: dict[int, tuple[_Pending, ...]] = {}
-        #: By scoreboard: the last issue that has been waited for, and the issues that set it.
+        #: By scoreboard: the last issue that has been waited for; those that set it, with times.
         self.waited = [0] * SCOREBOARDS
-        self.sets: list[tuple[int, ...]] = [()] * SCOREBOARDS
+        self.sets: list[tuple[tuple[int, int], ...]] = [()] * SCOREBOARDS
         #: By unit and scoreboard: the last issue that set it; by unit: the last that is over.
         self.last: dict[tuple[str, int], int] = {}
         self.covered: dict[str, int] = {}
@@ -97,22 +97,27 @@ class _Path:
         new.last, new.covered = dict(self.last), dict(self.covered)
         return new
 
-    def wait(self, board: int, leaving: int = 0) -> None:
-        """Wait until all but the last operations that set a scoreboard are over."""
+    def wait(self, board: int, leaving: int | None = None) -> None:
+        """Wait until the operations that set a scoreboard are over; DEPBAR leaves the last."""
         issues = self.sets[board]
-        over = issues[: len(issues) - leaving] if leaving else issues
+        if leaving is None:
+            seen = self.now - SCOREBOARD_CYCLES
+            over = tuple(each for each in issues if each[1] <= seen)
+        else:
+            over = issues[: len(issues) - leaving] if leaving else issues
         if not over:
             return
+        last = over[-1][0]
         self.sets[board] = issues[len(over) :]
-        self.waited[board] = over[-1]
+        self.waited[board] = last
         for (unit, other), issue in self.last.items():
-            if other == board and issue <= over[-1]:
+            if other == board and issue <= last:
                 self.covered[unit] = max(self.covered.get(unit, 0), issue)
 
     def set(self, board: int, issue: int, units: tuple[str | None, ...]) -> None:
         """Note that an operation sets a scoreboard."""
-        if self.sets[board][-1:] != (issue,):
-            self.sets[board] += (issue,)
+        if self.sets[board][-1:] != ((issue, self.now),):
+            self.sets[board] += ((issue, self.now),)
         for unit in units:
             if unit is not None:
                 self.last[unit, board] = issue
@@ -158,7 +163,7 @@ def _joined(paths: list[_Path], batch: Batch) -> _Path:
             new.last[place] = max(issue, new.last.get(place, 0))
     new.waited = [min(path.waited[board] for path in paths) for board in range(SCOREBOARDS)]
     new.sets = [
-        tuple(sorted({issue for path in paths for issue in path.sets[board]}))
+        tuple(sorted({(n, at + new.now - p.now) for p in paths for n, at in p.sets[board]}))
         for board in range(SCOREBOARDS)
     ]
     for unit in set.intersection(*(set(path.covered) for path in paths)):

@@ -22,6 +22,7 @@ from lowgemm.isa.opcode import Opcode, Pipe, Space
 
 __all__ = [
     "DRAIN_CYCLES",
+    "SCOREBOARD_CYCLES",
     "Consumer",
     "Producer",
     "consumer_of",
@@ -34,6 +35,9 @@ __all__ = [
 
 #: What a stall count of 0 stands for.
 DRAIN_CYCLES = 35
+#: From an instruction that sets a scoreboard to the first whose wait mask sees it: ptxas leaves two
+#: on sm_80 to sm_120, and on an H200 a wait in the very next cycle does not wait. DEPBAR sees it.
+SCOREBOARD_CYCLES = 2
 #: The operation numbers (bits 0-8) of IMAD.WIDE, of IMAD.HI, whose addend is a pair as well, and
 #: of the HFMA2 that the tensor pipe executes.
 _WIDE_PRODUCT = 0x025

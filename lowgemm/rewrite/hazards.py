@@ -20,8 +20,8 @@ from typing import NamedTuple
 from lowgemm.binary.flow import FlowGraph, FlowNode, build_flow, hidden_entries, sass_node
 from lowgemm.binary.sass import SassKernel
 from lowgemm.emulator.program import Program, compile_program
-from lowgemm.emulator.rules import PREDICATE, Rule, Rules, Use, register_name
-from lowgemm.isa.latency import DRAIN_CYCLES, Producer, fixed_latency
+from lowgemm.emulator.rules import PREDICATE, SCOREBOARDS, Rule, Rules, Use, register_name
+from lowgemm.isa.latency import DRAIN_CYCLES, SCOREBOARD_CYCLES, Producer, fixed_latency
 
 __all__ = ["Hazard", "HazardKind", "find_hazards"]
 
@@ -93,15 +93,17 @@ class _Pending(NamedTuple):
     """A result, or a source that is read late, which may be under way.
 
     ``boards`` are the scoreboards of which one tells that it is over: its own, or of later
-    operations of its unit. ``time`` is its issue on the state's clock; ``younger`` counts the
-    operations since that set its own scoreboard. ``guard`` is the predicate that it depends on and
-    whether that is negated, as far as the predicate has not changed since.
+    operations of its unit; ``set_at`` is when each scoreboard was set. ``time`` is its issue on the
+    state's clock; ``younger`` counts the operations since that set its own scoreboard. ``guard`` is
+    the predicate that it depends on and whether that is negated, as far as the predicate has not
+    changed since.
     """
 
     place: int
     producer: Producer | None
     own: bool
     boards: frozenset[int]
+    set_at: tuple[int, ...]
     unit: str | None
     time: int
     younger: int
@@ -134,7 +136,10 @@ class _State:
         for entries in (self.results, self.sources):
             for key, pending in list(entries.items()):
                 left = tuple(
-                    each._replace(time=max(each.time - self.now, -DRAIN_CYCLES))
+                    each._replace(
+                        time=max(each.time - self.now, -DRAIN_CYCLES),
+                        set_at=tuple(max(at - self.now, -DRAIN_CYCLES) for at in each.set_at),
+                    )
                     for each in pending
                     if each.producer is None or self.now - each.time < DRAIN_CYCLES
                 )
@@ -164,12 +169,17 @@ class _State:
 
     # ---- scoreboards
 
-    def wait(self, board: int, leaving: int = 0) -> None:
-        """Forget what a scoreboard tells of, but for its last operations."""
+    def wait(self, board: int, leaving: int | None = None) -> None:
+        """Forget what a scoreboard tells of; of DEPBAR, but for its last operations."""
+        since = self.now - (SCOREBOARD_CYCLES if leaving is None else 0)
         for entries in (self.results, self.sources):
             for key, pending in list(entries.items()):
                 left = tuple(
-                    each for each in pending if board not in each.boards or each.younger < leaving
+                    each
+                    for each in pending
+                    if board not in each.boards
+                    or each.younger < (leaving or 0)
+                    or each.set_at[board] > since
                 )
                 if not left:
                     del entries[key]
@@ -180,8 +190,8 @@ class _State:
         """Note the scoreboards that an instruction sets: they tell of earlier operations too."""
         for board in rule.boards:
             unit = rule.unit if board == rule.write_scoreboard else None
-            _cover(self.results, board, unit, own_excluded=True)
-            _cover(self.sources, board, rule.late_reader, own_excluded=False)
+            _cover(self.results, board, unit, self.now, own_excluded=True)
+            _cover(self.sources, board, rule.late_reader, self.now, own_excluded=False)
 
     def forget_guard(self, key: int) -> None:
         """A predicate has changed: it tells no more who executed."""
@@ -197,25 +207,31 @@ class _State:
 def _joined(one: _Pending, other: _Pending) -> _Pending:
     return one._replace(
         time=max(one.time, other.time),
+        set_at=tuple(map(max, one.set_at, other.set_at)),
         younger=min(one.younger, other.younger),
         guard=one.guard if one.guard == other.guard else None,
     )
 
 
-def _cover(entries: _Entries, board: int, unit: str | None, *, own_excluded: bool) -> None:
+def _cover(
+    entries: _Entries, board: int, unit: str | None, now: int, *, own_excluded: bool
+) -> None:
     for key, pending in list(entries.items()):
-        new = tuple(_covered(each, board, unit, own_excluded) for each in pending)
+        new = tuple(_covered(each, board, unit, now, own_excluded) for each in pending)
         if new != pending:
             entries[key] = new
 
 
-def _covered(each: _Pending, board: int, unit: str | None, own_excluded: bool) -> _Pending:
+def _covered(
+    each: _Pending, board: int, unit: str | None, now: int, own_excluded: bool
+) -> _Pending:
     if each.producer is not None:
         return each
     if board in each.boards:
         return each._replace(younger=each.younger + 1)
     if unit is not None and each.unit == unit and not (own_excluded and each.own):
-        return each._replace(boards=each.boards | {board}, younger=0)
+        set_at = tuple(now if n == board else at for n, at in enumerate(each.set_at))
+        return each._replace(boards=each.boards | {board}, set_at=set_at, younger=0)
     return each
 
 
@@ -375,6 +391,7 @@ class _Search:
                 None,
                 True,
                 frozenset(rule.boards),
+                (state.now,) * SCOREBOARDS,
                 rule.late_reader,
                 state.now,
                 0,
@@ -394,7 +411,17 @@ class _Search:
         elif producer is None and key >= PREDICATE:
             boards = rule.boards  # an atomic's predicate comes with its read scoreboard
         unit = None if producer is not None or boards else rule.unit
-        return _Pending(rule.index, producer, bool(boards), frozenset(boards), unit, now, 0, guard)
+        return _Pending(
+            rule.index,
+            producer,
+            bool(boards),
+            frozenset(boards),
+            (now,) * SCOREBOARDS,
+            unit,
+            now,
+            0,
+            guard,
+        )
 
 
 def _excludes(each: _Pending, rule: Rule) -> bool:

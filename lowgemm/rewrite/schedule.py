@@ -173,7 +173,7 @@ def _deadlines(
     deadline = {
         item.place: first_use[item.place] - lead
         if item.place in first_use
-        else _preferred(body, walk, item, span)
+        else _preferred(item, span)
         for item in others
     }
     _need_pinned(tile, walk, others, deadline)
@@ -241,13 +241,12 @@ def load_groups(tile: Tile, walk: Walk) -> list[list[int]]:
     return list(groups.values())
 
 
-def _preferred(body: Body, walk: Walk, item: Item, span: tuple[int, int]) -> float:
-    """Where it stood among the FFMAs; what asks global memory stands early."""
+def _preferred(item: Item, span: tuple[int, int]) -> float:
+    """As late as may be, but for what asks global memory: that stands in the first third."""
     first, last = span
-    there = sum(visit.item.place < item.place for visit in walk.visits)
     opcode = item.instruction.opcode
-    asks = opcode is not None and opcode.space is Space.GLOBAL
-    return min(there, first + (last - first) / 3) if asks else min(there, last - _END)
+    asks = opcode is not None and opcode.space is Space.GLOBAL and opcode.access is Access.LOAD
+    return first + (last - first) / 3 if asks else last - _END
 
 
 def _positions(

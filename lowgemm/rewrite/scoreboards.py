@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lowgemm.emulator.rules import SCOREBOARDS
 from lowgemm.errors import RewriteError
-from lowgemm.isa import ControlWord
+from lowgemm.isa import ControlWord, Space
 from lowgemm.rewrite.body import Body, Item
 from lowgemm.rewrite.emit import Word, with_control
 from lowgemm.rewrite.hazards import Hazard, HazardKind
-from lowgemm.rewrite.schedule import Schedule, first_uses, load_groups
-from lowgemm.rewrite.tile import Tile
+from lowgemm.rewrite.schedule import Schedule, load_groups
+from lowgemm.rewrite.tile import Tile, Visit
 from lowgemm.rewrite.walk import Walk
 
 __all__ = ["Boards", "assign_scoreboards", "mend"]
@@ -27,44 +27,28 @@ def assign_scoreboards(
 ) -> tuple[Boards, int]:
     """Give scoreboards out, and say which a bridge may wait for (a mask).
 
-    Those of asynchronous copies stay; of the others two are for what is no fragment. Groups of
-    fragments take turns with the rest, so that a wait for one does not wait for the next.
+    Those of asynchronous copies stay. What else is asynchronous forms groups that are waited for
+    together: the loads of one step's fragments, and each other operation.
     """
     kept = _kept(body)
     free = [board for board in range(SCOREBOARDS) if board not in kept]
-    others = [
-        each
-        for each in schedule.order
-        if isinstance(each, Item) and _is_asynchronous(each) and each.name != "LDGDEPBAR"
-    ]
-    groups = load_groups(tile, walk)
-    grouped = {place for group in groups for place in group}
+    if not free:
+        raise RewriteError("no scoreboard is left", "use fewer asynchronous operations")
+    groups = _groups(body, tile, walk, schedule)
     boards: Boards = {}
-    rest = [item for item in others if item.place not in grouped]
-    writing = any(_has_late_result(item) for item in rest)
-    reading = any(item.rule.sources and not _has_late_result(item) for item in rest)
-    write = free.pop() if writing else None
-    read = free.pop() if reading and len(free) > 1 else write
-    for item in rest:
-        # A result that has come tells of the sources, too.
-        late = _has_late_result(item)
-        boards[item.place] = (write if late else None, None if late else read)
     for item in body.items:
         if item.name == "LDGDEPBAR":
             boards[item.place] = (item.instruction.control.write_scoreboard, None)
-    for group, board in _rotated(groups, free, tile, walk, schedule).items():
-        for place in groups[group]:
-            boards[place] = (board, None)
-    mask = sum(1 << board for board in range(SCOREBOARDS) if board not in kept)
-    return boards, mask
+    for group, board in zip(groups, _shared_out(groups, free, len(schedule.order)), strict=True):
+        for place in group.places:
+            # A result that has come tells of the sources, too.
+            late = _has_late_result(body.items[place])
+            boards[place] = (board, None) if late else (None, board)
+    return boards, sum(1 << board for board in free)
 
 
 def _has_late_result(item: Item) -> bool:
     return any(producer is None for _, producer in item.rule.results)
-
-
-def _is_asynchronous(item: Item) -> bool:
-    return bool(item.rule.sources) or _has_late_result(item)
 
 
 def _kept(body: Body) -> set[int]:
@@ -78,55 +62,115 @@ def _kept(body: Body) -> set[int]:
     return found
 
 
-def _rotated(
-    groups: list[list[int]], free: list[int], tile: Tile, walk: Walk, schedule: Schedule
-) -> dict[int, int]:
-    """A scoreboard for each group, such that a wait for one seldom waits for another's loads.
+# ---- which operations share one
 
-    A wait lasts until every load that has set the scoreboard is over, also one that has just been
-    issued and is needed much later. Starting from turns, groups change their scoreboards one by one
-    as long as that shortens these waits.
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Operations that are waited for together: where in the order they stand, and who waits.
+
+    ``latency`` is in instructions of the warp, of which another may take every other cycle.
     """
-    if not free:
-        raise RewriteError(
-            "no scoreboard is left for fragments", "use fewer asynchronous operations"
-        )
-    count = len(walk.visits)
-    needed = first_uses(tile, walk)
-    loads = [[schedule.position[place] for place in group] for group in groups]
-    waits = [min(needed[place] for place in group) % count for group in groups]
-    overlap = [
-        [_waiting(waits[one], loads[other], count) for other in range(len(groups))]
-        for one in range(len(groups))
+
+    places: tuple[int, ...]
+    issues: tuple[int, ...]
+    wait: int
+    latency: int
+
+
+_SHARED_LATENCY, _GLOBAL_LATENCY = 24, 256
+
+
+def _groups(body: Body, tile: Tile, walk: Walk, schedule: Schedule) -> list[_Group]:
+    index = {_place(each): number for number, each in enumerate(schedule.order)}
+    needed = _first_readers(body, schedule, index)
+    together = load_groups(tile, walk)
+    grouped = {place for group in together for place in group}
+    alone = [
+        [each.place]
+        for each in schedule.order
+        if isinstance(each, Item)
+        and (each.rule.sources or _has_late_result(each))
+        and each.name != "LDGDEPBAR"
+        and each.place not in grouped
     ]
-    order = sorted(range(len(groups)), key=lambda each: waits[each])
-    chosen = {group: free[turn % len(free)] for turn, group in enumerate(order)}
+    found = []
+    for group in [*together, *alone]:
+        issues = tuple(index[place] for place in group)
+        opcode = body.items[group[0]].instruction.opcode
+        is_global = opcode is not None and opcode.space is Space.GLOBAL
+        latency = _GLOBAL_LATENCY if is_global else _SHARED_LATENCY
+        wait = min(needed.get(place, index[place] + latency) for place in group)
+        if is_global:
+            # How long DRAM takes nobody knows: nobody else should wait before its own user does.
+            latency = max(latency, wait - min(issues))
+        found.append(_Group(tuple(group), issues, wait, latency))
+    return found
 
-    def cost(group: int, board: int) -> int:
-        return sum(
-            overlap[group][other] + overlap[other][group]
-            for other in chosen
-            if other != group and chosen[other] == board
-        )
 
-    changed = True
-    while changed:
-        changed = False
+def _place(each: Visit | Item) -> int:
+    return each.item.place if isinstance(each, Visit) else each.place
+
+
+def _first_readers(body: Body, schedule: Schedule, index: dict[int, int]) -> dict[int, int]:
+    """By place: where in the order its results are first read, counted on into the next round."""
+    length = len(schedule.order)
+    left = {value: body.entered[key] for key, value in body.left.items() if key in body.entered}
+    readers = body.readers()
+    found: dict[int, int] = {}
+    for item in body.items:
+        for values in item.writes.values():
+            for value in values:
+                users = [index[u.place] for u, *_ in readers.get(value, ()) if u.place in index]
+                again = readers.get(left[value], ()) if value in left else ()
+                users += [index[u.place] + length for u, *_ in again if u.place in index]
+                if users:
+                    found[item.place] = min(*users, found.get(item.place, users[0]))
+    return found
+
+
+def _shared_out(groups: list[_Group], free: list[int], length: int) -> list[int]:
+    """A scoreboard for each group, such that a wait for one seldom waits for another.
+
+    A wait lasts until all that has set the scoreboard is over, also what has just been issued and
+    is needed much later. Starting from turns, groups change their scoreboards one by one as long as
+    that shortens these waits.
+    """
+    overlap = [[_waiting(one, other, length) for other in groups] for one in groups]
+    order = sorted(range(len(groups)), key=lambda each: groups[each].wait % length)
+    chosen = [0] * len(groups)
+    for turn, group in enumerate(order):
+        chosen[group] = free[turn % len(free)]
+
+    def costs(group: int) -> dict[int, int]:
+        found = dict.fromkeys(free, 0)
+        for other in range(len(groups)):
+            if other != group:
+                found[chosen[other]] += overlap[group][other] + overlap[other][group]
+        return found
+
+    for _ in range(_ROUNDS):
+        before = list(chosen)
         for group in order:
-            best = min(free, key=lambda board: (cost(group, board), board != chosen[group]))
-            if cost(group, best) < cost(group, chosen[group]):
-                chosen[group], changed = best, True
+            found = costs(group)
+            best = min(found.values())
+            if best < found[chosen[group]]:
+                chosen[group] = next(board for board in free if found[board] == best)
+        if chosen == before:
+            break
     return chosen
 
 
-#: FFMAs that a load from shared memory takes, as far as waits for another's are concerned.
-_LATENCY = 24
+_ROUNDS = 20
 
 
-def _waiting(wait: int, loads: list[int], count: int) -> int:
-    """FFMAs for which a wait at a position would wait for loads at others."""
-    since = min((wait - load) % count for load in loads)
-    return max(0, _LATENCY - since)
+def _waiting(one: _Group, other: _Group, length: int) -> int:
+    """Instructions for which a wait for one group would wait for another."""
+    since = min((one.wait - issue) % length for issue in other.issues)
+    return max(0, other.latency - since)
+
+
+# ---- waits and stalls
 
 
 def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...]) -> bool:
@@ -154,10 +198,11 @@ def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...]) -> bool:
         if board is None:
             raise RewriteError(f"nothing tells when it is over: {hazard}", "report this loop")
         user = ControlWord.decode(words[at][1])
-        if not user.wait_mask >> board & 1:
-            words[at] = with_control(
-                words[at], replace(user, wait_mask=user.wait_mask | 1 << board)
-            )
+        if user.wait_mask >> board & 1:
+            changed |= _stall(words, at - 1, 1)  # it waits before the scoreboard is set
+        else:
+            waits = replace(user, wait_mask=user.wait_mask | 1 << board)
+            words[at] = with_control(words[at], waits)
             changed = True
     return changed
 
