@@ -279,9 +279,11 @@ def _intervals(
             used(each.kept, number)
             used(each.varied, number)
             continue
+        # Who writes over a source that is read late would have to wait for that.
+        held = number + _HELD if each.rule.sources else number
         for values in each.reads.values():
             for value in values:
-                used(value, number)
+                used(value, held)
         for values in each.writes.values():
             for value in values:
                 block = of_value.get(value)
@@ -326,6 +328,8 @@ def _placed(
     return best or {}
 
 
+#: Instructions for which the sources of loads and stores keep their registers.
+_HELD = 16
 #: How many places of the round are tried as the one to cut it open.
 _CUTS = 12
 
