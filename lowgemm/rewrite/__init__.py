@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from lowgemm.rewrite.cost import LoopCost, loop_cost
+from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import Hazard, HazardKind, find_hazards
+from lowgemm.rewrite.rewriter import RewrittenKernel, rewrite_kernel
 
-__all__ = ["Hazard", "HazardKind", "find_hazards"]
+__all__ = [
+    "Hazard",
+    "HazardKind",
+    "LoopCost",
+    "RewrittenKernel",
+    "find_difference",
+    "find_hazards",
+    "loop_cost",
+    "rewrite_kernel",
+]

@@ -16,6 +16,8 @@ from lowgemm.hardware.register_banks import read_cycles
 
 __all__ = ["LoopCost", "loop_cost"]
 
+#: Warp schedulers of an SM.
+_SCHEDULERS = 4
 #: Cycles beyond the issue slot for each 32-bit register that a load from shared memory writes.
 _WRITE_CYCLES = 0.25
 
@@ -25,19 +27,22 @@ class LoopCost:
     """Modelled cycles of one iteration on one warp scheduler, for one warp.
 
     ``issue_slots`` are the instructions, ``bank_cycles`` what register banks add, ``load_cycles``
-    what loads from shared memory add beyond their slots. ``ffmas`` is how many instructions are
-    FFMAs: the fewest cycles that the loop could take.
+    what loads from shared memory add beyond their slots. ``wavefronts`` are those of shared memory,
+    one a cycle for all four schedulers of an SM, if none conflicts and none merges. ``ffmas`` is
+    how many instructions are FFMAs: the fewest cycles that the loop could take.
     """
 
     ffmas: int
     issue_slots: int
     bank_cycles: int
     load_cycles: float
+    wavefronts: int
 
     @property
     def cycles(self) -> float:
-        """All together."""
-        return self.issue_slots + self.bank_cycles + self.load_cycles
+        """The schedulers' or those of shared memory, whichever are more."""
+        own = self.issue_slots + self.bank_cycles + self.load_cycles
+        return max(own, _SCHEDULERS * self.wavefronts)
 
     @property
     def ffma_share(self) -> float:
@@ -56,10 +61,13 @@ def loop_cost(instructions: Sequence[Instruction]) -> LoopCost:
     reads = []
     before: Instruction | None = None
     loads = 0.0
+    wavefronts = 0
     for each in instructions:
         reads.append(_fresh(each, before))
         if each.name == "LDS" and not each.is_filler:
             loads += _WRITE_CYCLES * (each.width_bits or 32) / 32
+        if each.name in ("LDS", "STS") and not each.is_filler:
+            wavefronts += max(1, (each.width_bits or 32) // 32)
         before = each
     cycles = read_cycles(reads)
     return LoopCost(
@@ -67,6 +75,7 @@ def loop_cost(instructions: Sequence[Instruction]) -> LoopCost:
         issue_slots=len(instructions),
         bank_cycles=cycles - len(instructions),
         load_cycles=loads,
+        wavefronts=wavefronts,
     )
 
 

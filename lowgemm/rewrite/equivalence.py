@@ -1,19 +1,23 @@
-"""Whether two loop bodies compute the same, value by value.
+"""Whether a rewritten kernel computes what the original does, value by value.
 
-Both are followed from symbols for what they are entered with. An operation's result is named by the
-operation and by the names of its operands; a load also by what has been written before it. Two
-bodies are the same if every register that counts at the end has the same name, and if they do the
-same to memory, in the same order.
+Both loop bodies are followed from symbols for what they are entered with. An operation's result is
+named by the operation and by the names of its operands; a load also by what has been written before
+it. The new loop does the same if, wherever it may be left, every register that is used behind has
+the same name as in the old one, if it begins again with what it was entered with, and if it does
+the same to memory, in the same order. The moves on the way in and out are read from the code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lowgemm.binary.flow import sass_flow
 from lowgemm.binary.instruction import Instruction
+from lowgemm.binary.sass import SassKernel
+from lowgemm.emulator.program import compile_program
 from lowgemm.emulator.rules import UNIFORM, register_name
-from lowgemm.rewrite.allocate import Allocation, live_registers
-from lowgemm.rewrite.body import Body, Item
+from lowgemm.rewrite.allocate import live_registers
+from lowgemm.rewrite.body import Body, Item, hot_loop, take_apart
 from lowgemm.rewrite.schedule import memory_effect
 from lowgemm.rewrite.tile import is_plain_ffma
 
@@ -43,62 +47,109 @@ class _Trace:
         return self.state[key]
 
 
-def find_difference(old: Body, new: Body, allocation: Allocation) -> str | None:
-    """Say how two loop bodies differ; None if they do the same.
+def find_difference(original: SassKernel, rewritten: SassKernel) -> str | None:
+    """Say how a rewritten kernel differs from the original; None if it does the same.
 
     Parameters
     ----------
-    old, new
-        The bodies.
-    allocation
-        The registers of the new one: what they hold at its begin, and what behind its exits.
+    original, rewritten
+        The kernels' machine code. The rewritten one has the original's up to the hot loop's first
+        instruction, which jumps behind it to moves, the new loop, and moves again.
+
+    Raises
+    ------
+    RewriteError
+        The original has no loop that can be rewritten.
+    UnknownInstructionError
+        An instruction is not known.
     """
+    program = compile_program(original)
+    loop = hot_loop(program)
+    old = take_apart(program, loop)
+    count = len(original.instructions)
+    inside = range(old.first, old.last + 1)
+    for index, (one, other) in enumerate(
+        zip(original.instructions, rewritten.instructions, strict=False)
+    ):
+        if index not in inside and (one.low, one.high) != (other.low, other.high):
+            return f"the instruction at {index * 16:#06x}, outside the loop, is another one"
+    jump = rewritten.instructions[old.first]
+    if jump.name != "BRA" or jump.is_conditional or (jump.target or 0) < count * 16:
+        return "the old loop does not jump to a new one"
+    entry = _moves(rewritten, jump.target or 0)
+    loops = {each.start: each for each in sass_flow(rewritten).loops}
+    if entry.end not in loops:
+        return "no loop stands behind the moves on the way in"
+    new = take_apart(compile_program(rewritten), loops[entry.end])
+    if len(old.exits) != len(new.exits):
+        return f"the loop is left at {len(new.exits)} places instead of {len(old.exits)}"
+    exits = []
+    for before, after in zip(old.exits, new.exits, strict=True):
+        moves = _moves(rewritten, after.target)
+        back = rewritten.instructions[moves.end // 16]
+        if back.name != "BRA" or back.is_conditional or back.target != before.target:
+            return "where the loop is left the old code does not follow"
+        exits.append(moves.sources)
+    return _compared(old, new, entry.sources, exits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    """Moves one after the other: what each register holds then, and the address behind."""
+
+    sources: dict[int, int]
+    end: int
+
+
+def _moves(kernel: SassKernel, start: int) -> _Moves:
+    held: dict[int, int] = {}
+    index = start // 16
+    while (each := kernel.instructions[index]).name in ("MOV", "NOP") and not each.is_conditional:
+        if each.name == "MOV":
+            target, source = each.register("d"), each.register("b")
+            if target is None or source is None or source.uniform:
+                break
+            held[target.number] = held.get(source.number, source.number)
+        index += 1
+    return _Moves(held, index * 16)
+
+
+def _compared(
+    old: Body, new: Body, entry: dict[int, int], exits: list[dict[int, int]]
+) -> str | None:
     names: Names = {}
     traces = _Trace(names, {}), _Trace(names, {})
-    for register, origin in allocation.entry.sources.items():
+    for register, origin in entry.items():
         traces[1].state[register] = traces[1].name("entered", origin)
-    if len(old.exits) != len(new.exits):
-        return f"it is left at {len(new.exits)} places instead of {len(old.exits)}"
+    live = live_registers(old.program)
     begin = [0, 0]
     for number, pair in enumerate(zip(old.exits, new.exits, strict=True)):
         for which, (trace, body, leaving) in enumerate(zip(traces, (old, new), pair, strict=True)):
             for item in body.items[begin[which] : leaving.place + 1]:
                 _follow(trace, item)
             begin[which] = leaving.place + 1
-        found = _difference_at(old, traces, allocation, number)
+        for space in ("shared", "global"):
+            one, other = (trace.events[space] for trace in traces)
+            if one != other:
+                common = zip(one, other, strict=False)
+                place = next((i for i, (a, b) in enumerate(common) if a != b), len(one))
+                return f"operation {place} on {space} memory is another one, or has another operand"
+        places = {
+            key: exits[number].get(key, key)
+            for key in (*live[pair[0].target // 16], *(k for k in old.left if k >= UNIFORM))
+        }
+        found = _difference_at(traces, places)
         if found is not None:
             return found
-    return None
+    again = {key: entry.get(key, key) for key in new.entered}
+    return _difference_at(traces, {origin: key for key, origin in again.items()})
 
 
-def _difference_at(
-    old: Body, traces: tuple[_Trace, _Trace], allocation: Allocation, number: int
-) -> str | None:
-    """What differs where the loop may be left, or begins again."""
-    for space in ("shared", "global"):
-        one, other = (trace.events[space] for trace in traces)
-        if one != other:
-            common = zip(one, other, strict=False)
-            place = next((i for i, (a, b) in enumerate(common) if a != b), len(one))
-            return f"operation {place} on {space} memory is another one, or has another operand"
-    moved = allocation.exits[number].sources
-    live = live_registers(old.program)
-    leaving = old.exits[number]
-    places = {key: moved.get(key, key) for key in live[leaving.target // 16]}
-    if number == len(old.exits) - 1:
-        for register, origin in allocation.entry.sources.items():
-            if register not in allocation.registers.values():
-                return f"R{register} is filled for nothing"
-            if traces[0].at(origin) != traces[1].at(register):
-                return f"R{register} does not hold at the end what R{origin} would"
-        entered = set(allocation.entry.sources.values())
-        places |= {key: key for key in live[old.first] if key not in entered}
-    # Predicates and uniform registers keep their names.
-    places |= {key: key for key in old.left if key >= UNIFORM}
+def _difference_at(traces: tuple[_Trace, _Trace], places: dict[int, int]) -> str | None:
+    """What is not where it should be: by register of the old code, that of the new one."""
     for key, register in places.items():
         if traces[0].at(key) != traces[1].at(register):
-            told = register_name(key), register_name(register)
-            return f"what {told[0]} holds where the loop is left is not in {told[1]}"
+            return f"{register_name(register)} does not hold what {register_name(key)} would"
     return None
 
 

@@ -6,13 +6,12 @@ import hashlib
 from dataclasses import dataclass
 
 from lowgemm.binary.cubin import read_cubin
-from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.patch import with_grown_code
 from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator.program import compile_program
 from lowgemm.errors import KernelNotFoundError, RewriteError
 from lowgemm.hardware import Architecture
-from lowgemm.isa import ControlWord
+from lowgemm.isa import ControlWord, Space
 from lowgemm.rewrite.allocate import Allocation, allocate, needed_behind, register_limit
 from lowgemm.rewrite.body import Body, hot_loop, take_apart
 from lowgemm.rewrite.cost import LoopCost, loop_cost
@@ -22,7 +21,7 @@ from lowgemm.rewrite.hazards import find_hazards
 from lowgemm.rewrite.schedule import Schedule, Spread, plan_schedule
 from lowgemm.rewrite.scoreboards import assign_scoreboards, mend
 from lowgemm.rewrite.temporaries import find_temporaries
-from lowgemm.rewrite.tile import find_tile
+from lowgemm.rewrite.tile import Tile, find_tile
 from lowgemm.rewrite.walk import plan_walk
 
 __all__ = ["RewrittenKernel", "rewrite_kernel"]
@@ -88,15 +87,40 @@ def rewrite_kernel(
         The kernel has an instruction that the emulator does not know.
     """
     chosen = _kernel(cubin, kernel)
-    body = take_apart(*_program_and_loop(chosen))
+    program = compile_program(chosen)
+    body = take_apart(program, hot_loop(program))
+    tile = find_tile(body)
+    _check_overlapped(body)
     last: RewriteError | None = None
     for each in (spread,) if spread is not None else _SPREADS:
         try:
-            return _rewritten(cubin, chosen, body, each)
+            return _rewritten(cubin, chosen, body, tile, each)
         except RewriteError as error:
             last = last or error
     assert last is not None
     raise last
+
+
+def _check_overlapped(body: Body) -> None:
+    """Refuse a loop that waits for global memory before its first FFMA.
+
+    Raises
+    ------
+    RewriteError
+        It is one: latency is its bound, and on an H200 such a loop was 9 % slower when rewritten.
+    """
+    readers = body.readers()
+    first = next(item.place for item in body.items if item.name == "FFMA")
+    for item in body.items[:first]:
+        opcode = item.instruction.opcode
+        if opcode is None or opcode.space is not Space.GLOBAL:
+            continue
+        for value in item.writes.get("d", ()):
+            if any(user.place < first for user, slot, _ in readers.get(value, ()) if slot != "old"):
+                raise RewriteError(
+                    "the loop waits for global memory before its first FFMA",
+                    "have the next tile on its way while this one is computed",
+                )
 
 
 def _kernel(cubin: bytes, name: str | None) -> SassKernel:
@@ -113,13 +137,9 @@ def _kernel(cubin: bytes, name: str | None) -> SassKernel:
     return kernels[name]
 
 
-def _program_and_loop(kernel: SassKernel):  # type: ignore[no-untyped-def]
-    program = compile_program(kernel)
-    return program, hot_loop(program)
-
-
-def _rewritten(cubin: bytes, kernel: SassKernel, body: Body, spread: Spread) -> RewrittenKernel:
-    tile = find_tile(body)
+def _rewritten(
+    cubin: bytes, kernel: SassKernel, body: Body, tile: Tile, spread: Spread
+) -> RewrittenKernel:
     walk = plan_walk(tile)
     temporaries = find_temporaries(body, tile, needed_behind(body))
     schedule = plan_schedule(body, tile, temporaries, walk, spread)
@@ -129,7 +149,9 @@ def _rewritten(cubin: bytes, kernel: SassKernel, body: Body, spread: Spread) -> 
     words = emit_body(schedule, allocation, boards)
     draft = _Draft(cubin, kernel, body, schedule, allocation, words, mask)
     made = draft.mended()
-    _check_equal(body, made, draft, allocation)
+    difference = find_difference(kernel, _kernel(made, kernel.name))
+    if difference is not None:
+        raise RewriteError(f"the new loop does something else: {difference}", "report this loop")
     instructions = _kernel(made, kernel.name).instructions
     before = loop_cost([item.instruction for item in body.items])
     after = loop_cost(instructions[draft.loop.start // 16 : draft.loop.stop // 16])
@@ -222,22 +244,3 @@ class _Draft:
             if not mend(self.words, self.begin, hazards):
                 break
         raise RewriteError(f"hazards are left: {hazards[0]}", "report this loop")
-
-
-def _check_equal(body: Body, made: bytes, draft: _Draft, allocation: Allocation) -> None:
-    """Compare the new loop with the old one, value by value.
-
-    Raises
-    ------
-    RewriteError
-        They differ.
-    """
-    kernel = _kernel(made, body.program.kernel.name)
-    loops = {loop.start: loop for loop in sass_flow(kernel).loops}
-    loop: Loop | None = loops.get(draft.loop.start)
-    if loop is None or loop.end != draft.loop.stop:
-        raise RewriteError("the new loop is none", "report this loop")
-    new = take_apart(compile_program(kernel), loop)
-    difference = find_difference(body, new, allocation)
-    if difference is not None:
-        raise RewriteError(f"the new loop does something else: {difference}", "report this loop")
