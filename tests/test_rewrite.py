@@ -1,0 +1,350 @@
+"""Rewritten hot loops: equal bits, sound control words, and every planted mistake is found."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from control_words import mutants
+from numpy.typing import NDArray
+
+from lowgemm import compile_source
+from lowgemm.binary.cubin import read_cubin
+from lowgemm.binary.patch import with_code, with_grown_code
+from lowgemm.binary.sass import SassKernel, read_sass
+from lowgemm.emulator import Emulator, Finding, FindingKind
+from lowgemm.errors import (
+    CubinError,
+    EmulationError,
+    KernelNotFoundError,
+    RewriteError,
+)
+from lowgemm.gemm import GemmProblem, compile_rung, random_operands, rung
+from lowgemm.rewrite import (
+    HazardKind,
+    RewrittenKernel,
+    find_difference,
+    find_hazards,
+    rewrite_kernel,
+)
+from lowgemm.studies.ladder import upload_operands
+
+ACCEPTED = [
+    ("ex8", "sm_90"),
+    ("ex10", "sm_86"),
+    *(
+        pytest.param(*each, marks=pytest.mark.slow)
+        for each in (
+            ("ex8", "sm_120"), ("ex9", "sm_86"), ("ex9", "sm_89"), ("ex9", "sm_90"),
+            ("ex10", "sm_89"), ("ex10", "sm_90"), ("ex10", "sm_120"),
+        )
+    ),
+]  # fmt: skip
+
+
+@cache
+def original(name: str, arch: str) -> bytes:
+    """A rung's cubin."""
+    return compile_rung(rung(name, arch), arch).cubin
+
+
+@cache
+def rewritten(name: str, arch: str) -> RewrittenKernel:
+    """Its first kernel rewritten: that for aligned rows."""
+    cubin = original(name, arch)
+    return rewrite_kernel(cubin, read_sass(cubin)[0].name)
+
+
+def kernel_of(cubin: bytes, name: str) -> SassKernel:
+    """One kernel's code."""
+    return next(each for each in read_sass(cubin) if each.name == name)
+
+
+def run(
+    cubin: bytes, name: str, arch: str, kernel: str, shape: tuple[int, int, int], *, strict: bool
+) -> tuple[NDArray[Any], list[Finding]]:
+    """C of a GEMM on the emulator, and what it finds."""
+    chosen, p = rung(name, arch), GemmProblem(*shape)
+    with Emulator(arch, strict=strict, findings="collect", instructions=40_000) as device:
+        a, b = device.empty(p.a_elements), device.empty(p.b_elements)
+        c = device.zeros(p.c_elements)
+        upload_operands(p, random_operands(p), a, b)
+        device.load(cubin).kernel(kernel).launch(
+            p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc, grid=chosen.grid(p), block=chosen.block
+        )
+        return c.download(), list(device.findings)
+
+
+# ---- what is accepted
+
+
+@pytest.mark.parametrize(("name", "arch"), ACCEPTED)
+def test_bits_are_those_of_the_original(name: str, arch: str) -> None:
+    """In strict mode, at whole tiles and at ragged sizes, after few and after many iterations."""
+    made = rewritten(name, arch)
+    for shape in ((256, 256, 64), (140, 132, 44), (128, 128, 8)):
+        expected, _ = run(original(name, arch), name, arch, made.kernel, shape, strict=False)
+        result, found = run(made.cubin, name, arch, made.kernel, shape, strict=True)
+        assert not found
+        assert np.array_equal(result.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize(("name", "arch"), ACCEPTED)
+def test_a_rewritten_loop_costs_less(name: str, arch: str) -> None:
+    """By the model, with as many blocks on an SM, and its new place told."""
+    made = rewritten(name, arch)
+    assert made.after.cycles < 0.95 * made.before.cycles
+    assert made.after.ffmas == made.before.ffmas
+    assert made.after.bank_cycles < 0.5 * made.before.bank_cycles
+    assert made.registers <= 128  # two blocks of 256 threads
+    assert made.new_loop.start >= 16 * len(read_sass(original(name, arch))[0].instructions)
+    assert made.new_loop.start % 128 == 0
+
+
+@pytest.mark.parametrize(("name", "arch"), ACCEPTED)
+def test_other_kernels_of_the_cubin_stay(name: str, arch: str) -> None:
+    """The other instance keeps its code and resources."""
+    before, after = (
+        read_sass(cubin)[1] for cubin in (original(name, arch), rewritten(name, arch).cubin)
+    )
+    assert before == after
+
+
+# ---- what is refused
+
+LOOP = """
+extern "C" __global__ void k(float* out, const float* a, int n) {
+    __shared__ float s[64];
+    float sum = 0;
+    s[threadIdx.x % 64] = a[threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < n; ++i) { BODY }
+    out[threadIdx.x] = sum;
+}
+"""
+REFUSED = {
+    "sum += a[i];": "no loop with an FFMA",
+    "sum = sum * a[i] + s[i % 64];": "adds to an accumulator",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED)
+def test_a_loop_that_is_no_outer_product_is_refused(body: str) -> None:
+    """With the reason, and nothing is written."""
+    cubin = compile_source(LOOP.replace("BODY", body), arch="sm_90").cubin
+    with pytest.raises(RewriteError, match=REFUSED[body]):
+        rewrite_kernel(cubin)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("two_ideas", "waits for global memory before its first FFMA"),
+        ("ex5", "waits for global memory"),
+    ],
+)
+def test_a_loop_bound_by_latency_is_refused(name: str, why: str) -> None:
+    """Where the order of FFMAs is not what counts, the compiler's stays."""
+    with pytest.raises(RewriteError, match=why):
+        rewritten(name, "sm_90")
+
+
+def test_a_kernel_that_is_not_there_is_named() -> None:
+    """Of several kernels one must be chosen."""
+    with pytest.raises(KernelNotFoundError, match="no kernel alone"):
+        rewrite_kernel(original("ex8", "sm_90"))
+    with pytest.raises(KernelNotFoundError, match="nope"):
+        rewrite_kernel(original("ex8", "sm_90"), "nope")
+
+
+# ---- planted mistakes
+
+NAME, ARCH = "ex10", "sm_90"
+
+
+def changed(change: Callable[[list[tuple[int, int]], range], None]) -> SassKernel:
+    """The rewritten kernel with its words changed, given where its loop stands among them."""
+    made = rewritten(NAME, ARCH)
+    code = read_cubin(made.cubin).code[made.kernel].content
+    words = list(struct.iter_unpack("<QQ", code))
+    change(words, range(made.new_loop.start // 16, made.new_loop.stop // 16))
+    new = b"".join(struct.pack("<QQ", *word) for word in words)
+    return kernel_of(with_code(made.cubin, made.kernel, new), made.kernel)
+
+
+def find(name: str, nth: int = 0) -> int:
+    """The index of an instruction of the new loop."""
+    made = rewritten(NAME, ARCH)
+    instructions = kernel_of(made.cubin, made.kernel).instructions
+    loop = range(made.new_loop.start // 16, made.new_loop.stop // 16)
+    return [index for index in loop if instructions[index].name == name][nth]
+
+
+def the_original() -> SassKernel:
+    """The kernel as the compiler made it."""
+    return read_sass(original(NAME, ARCH))[0]
+
+
+def test_the_rewritten_kernel_is_equal_and_sound() -> None:
+    """Before anything is planted."""
+    kernel = changed(lambda words, loop: None)
+    assert find_difference(the_original(), kernel) is None
+    assert not find_hazards(kernel)
+
+
+def test_two_accumulators_that_are_swapped() -> None:
+    """The addends of two FFMAs."""
+    first, second = find("FFMA", 5), find("FFMA", 6)
+
+    def swap(words: list[tuple[int, int]], loop: range) -> None:
+        (a, b), (c, d) = words[first], words[second]
+        words[first] = a, b & ~255 | d & 255
+        words[second] = c, d & ~255 | b & 255
+
+    assert "does not hold" in str(find_difference(the_original(), changed(swap)))
+
+
+def test_a_load_on_the_other_side_of_the_barrier() -> None:
+    """An LDS and the barrier change places."""
+    barrier = find("BAR")
+    load = next(each for each in (find("LDS", n) for n in range(9)) if each > barrier)
+
+    def move(words: list[tuple[int, int]], loop: range) -> None:
+        words[load], words[barrier] = words[barrier], words[load]
+
+    assert find_difference(the_original(), changed(move)) is not None
+
+
+def test_a_move_on_the_way_out_that_is_missing() -> None:
+    """Behind the loop an accumulator is where the old code looks for it."""
+
+    def drop(words: list[tuple[int, int]], loop: range) -> None:
+        words[loop.stop + 3] = words[loop.stop + 4]
+
+    assert "does not hold" in str(find_difference(the_original(), changed(drop)))
+
+
+def test_another_instruction_outside_the_loop() -> None:
+    """What is not the loop stays as it was."""
+
+    def change(words: list[tuple[int, int]], loop: range) -> None:
+        words[7] = words[8]
+
+    assert "outside the loop" in str(find_difference(the_original(), changed(change)))
+
+
+def _with(words: list[tuple[int, int]], index: int, **fields: Any) -> None:
+    made = rewritten(NAME, ARCH)
+    control = kernel_of(made.cubin, made.kernel).instructions[index].control
+    words[index] = words[index][0], replace(control, **fields).encode(words[index][1])
+
+
+def test_a_wait_that_is_dropped() -> None:
+    """The first FFMA that waits for its operands no more does."""
+    made = rewritten(NAME, ARCH)
+    instructions = kernel_of(made.cubin, made.kernel).instructions
+    waiting = next(
+        index
+        for index in range(made.new_loop.start // 16, made.new_loop.stop // 16)
+        if instructions[index].name == "FFMA" and instructions[index].control.wait_mask
+    )
+    kernel = changed(lambda words, loop: _with(words, waiting, wait_mask=0))
+    assert HazardKind.NOT_WAITED in {each.kind for each in find_hazards(kernel)}
+
+
+def test_a_chain_of_ffmas_too_close() -> None:
+    """An FFMA behind the one that it adds to, with a stall count of 1."""
+    first = find("FFMA", 10)
+
+    def repeat(words: list[tuple[int, int]], loop: range) -> None:
+        words[first + 1] = words[first]
+
+    kernel = changed(repeat)
+    kinds = {each.kind for each in find_hazards(kernel)}
+    assert HazardKind.TOO_EARLY in kinds
+    assert find_difference(the_original(), kernel) is not None
+
+
+def test_a_reuse_flag_on_a_register_that_is_overwritten() -> None:
+    """The next instruction would get the value of before."""
+    made = rewritten(NAME, ARCH)
+    instructions = kernel_of(made.cubin, made.kernel).instructions
+    ffma = find("FFMA", 20)
+    target = instructions[ffma].register("d")
+    assert target is not None
+
+    def plant(words: list[tuple[int, int]], loop: range) -> None:
+        # A := D with .reuse, and the next FFMA reads D in slot A as well.
+        low, high = words[ffma]
+        words[ffma] = low & ~(255 << 24) | target.number << 24, high | 1 << 58
+        low, high = words[ffma + 1]
+        words[ffma + 1] = low & ~(255 << 24) | target.number << 24, high
+
+    kinds = {each.kind for each in find_hazards(changed(plant))}
+    assert HazardKind.STALE_REUSE in kinds
+
+
+@pytest.mark.slow
+def test_every_mutant_that_shows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait, stall count and scoreboard of the new loop: what a strict run reports is found.
+
+    The numbers are printed (-s).
+    """
+    monkeypatch.setattr("lowgemm.emulator.device.disassemble", lambda *_, **__: ())
+    made = rewritten(NAME, ARCH)
+    kernel = kernel_of(made.cubin, made.kernel)
+    code = read_cubin(made.cubin).code[made.kernel].content
+    told: Counter[str] = Counter()
+    for mutant in mutants(kernel, made.new_loop.start // 16, made.new_loop.stop // 16 - 1):
+        patched = mutant.cubin(made.cubin, made.kernel, code)
+        static = bool(find_hazards(kernel_of(patched, made.kernel)))
+        try:
+            _, found = run(patched, NAME, ARCH, made.kernel, (128, 128, 40), strict=True)
+            dynamic = any(each.kind is FindingKind.HAZARD for each in found)
+        except EmulationError:
+            dynamic = True
+        assert static or not dynamic, mutant
+        told[mutant.what] += 1
+        told[f"{mutant.what}, in a run"] += dynamic
+        told[f"{mutant.what}, found"] += static
+    print(f"\n{NAME} {ARCH}: {dict(told)}")
+    for what in ("wait", "scoreboard"):
+        assert told[f"{what}, in a run"] > 0
+
+
+# ---- longer code
+
+
+def test_longer_code_keeps_what_was_there() -> None:
+    """The kernel begins with its old code, has the new registers, and other sections stay."""
+    cubin = original("ex4_16", "sm_90")
+    kernel = read_sass(cubin)[0]
+    code = read_cubin(cubin).code[kernel.name].content
+    nop = struct.pack("<QQ", 0x7918, 0x000FC00000000000)
+    grown = with_grown_code(cubin, kernel.name, code + 3 * nop, 99)
+    after = kernel_of(grown, kernel.name)
+    assert after.instructions[: len(kernel.instructions)] == kernel.instructions
+    assert {each.name for each in after.instructions[len(kernel.instructions) :]} == {"NOP"}
+    assert after.signature.registers == 99
+    assert after.signature.parameters == kernel.signature.parameters
+    shape = (40, 24, 16)
+    results = [
+        run(each, "ex4_16", "sm_90", kernel.name, shape, strict=True)[0] for each in (cubin, grown)
+    ]
+    assert np.array_equal(results[0], results[1])
+
+
+def test_shorter_code_is_refused() -> None:
+    """As is a kernel that the cubin does not have."""
+    cubin = original("ex4_16", "sm_90")
+    kernel = read_sass(cubin)[0]
+    with pytest.raises(CubinError, match="0 bytes of code"):
+        with_grown_code(cubin, kernel.name, b"")
+    with pytest.raises(KernelNotFoundError):
+        with_grown_code(cubin, "nope", b"")
