@@ -432,3 +432,27 @@ def test_only_chooses_among_the_kernels_of_all_files(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "kernel two takes 2 arguments" in done.stderr
     assert "--only chooses one of two, one, single" in done.stderr
+
+
+def test_rewrite_shows_both_loops_and_writes_the_cubin(tmp_path: Path) -> None:
+    """A line before and one after, the reason where nothing is done, and a cubin that reads."""
+    out = tmp_path / "ex10.cubin"
+    asked = ("rewrite", "ex10", "-a", "sm_90", "--only", "true")
+    done = lowgemm(*asked, "--output", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "before" in done.stdout and "after" in done.stdout
+    (row,) = json.loads(lowgemm(*asked, "--json").stdout)
+    assert row["rewritten"] and row["after"]["cycles"] < row["before"]["cycles"]
+    (again,) = json.loads(lowgemm("rewrite", str(out), "--only", "ILb1", "--json").stdout)
+    assert not again["rewritten"] or again["after"]["cycles"] < again["before"]["cycles"]
+
+
+def test_rewrite_says_why_a_loop_stays() -> None:
+    """Exit status 1 where no kernel can be rewritten, 2 for a question that cannot be answered."""
+    done = lowgemm("rewrite", "two_ideas", "-a", "sm_90", "--only", "true")
+    assert done.returncode == 1
+    assert "stays as it is: the loop waits for global memory" in done.stdout
+    done = lowgemm("rewrite", "ex10", "-a", "sm_90", "--only", "nope")
+    assert done.returncode == 2 and "no kernel has 'nope' in its name" in done.stderr
+    done = lowgemm("rewrite", "ex9", "ex10", "--output", "x.cubin")
+    assert done.returncode == 2 and "--output takes one file" in done.stderr.replace("\n", " ")

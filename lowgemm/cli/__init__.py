@@ -11,7 +11,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from lowgemm.cli import ask, build, check, diff, drift, host, lab, ladder, model, ptx, sass
+from lowgemm.cli import (
+    ask,
+    build,
+    check,
+    diff,
+    drift,
+    host,
+    lab,
+    ladder,
+    model,
+    ptx,
+    rewrite,
+    sass,
+)
 from lowgemm.cli.common import app
 from lowgemm.errors import CompilationError, LowgemmError, OutputError
 
@@ -28,6 +41,7 @@ __all__ = [
     "main",
     "model",
     "ptx",
+    "rewrite",
     "sass",
 ]
 
