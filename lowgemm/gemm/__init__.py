@@ -12,6 +12,7 @@ from lowgemm.gemm.rungs import (
     ladder,
     rung,
 )
+from lowgemm.gemm.stream_k import StreamK, compile_stream_k
 
 __all__ = [
     "RUNG_NAMES",
@@ -22,8 +23,10 @@ __all__ = [
     "Reference",
     "Rung",
     "RungKernel",
+    "StreamK",
     "check_names",
     "compile_rung",
+    "compile_stream_k",
     "exact_operands",
     "gamma",
     "kernel_directory",
