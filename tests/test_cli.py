@@ -447,6 +447,15 @@ def test_rewrite_shows_both_loops_and_writes_the_cubin(tmp_path: Path) -> None:
     assert not again["rewritten"] or again["after"]["cycles"] < again["before"]["cycles"]
 
 
+def test_rewrite_runs_both_kernels() -> None:
+    """With a launch the bits of both are compared, on the emulator in strict mode at least."""
+    launch = "grid=1 block=256 args=128,128,64,f32[8192],64,f32[8192],128,f32[16384]:zeros,128"
+    asked = ("rewrite", "ex10", "-a", "sm_90", "--only", "true")
+    done = lowgemm(*asked, "--launch", launch)
+    assert done.returncode == 0, done.stderr
+    assert "ex10_cp_async<true>: same bits on emulator of sm_90" in done.stdout
+
+
 def test_rewrite_says_why_a_loop_stays() -> None:
     """Exit status 1 where no kernel can be rewritten, 2 for a question that cannot be answered."""
     done = lowgemm("rewrite", "two_ideas", "-a", "sm_90", "--only", "true")

@@ -20,6 +20,7 @@ from lowgemm.binary.patch import with_code, with_grown_code
 from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator import Emulator, Finding, FindingKind
 from lowgemm.errors import (
+    ArgumentValueError,
     CubinError,
     EmulationError,
     KernelNotFoundError,
@@ -32,7 +33,9 @@ from lowgemm.rewrite import (
     find_difference,
     find_hazards,
     rewrite_kernel,
+    verify_on,
 )
+from lowgemm.runtime.workload import Workload
 from lowgemm.studies.ladder import upload_operands
 
 ACCEPTED = [
@@ -316,6 +319,38 @@ def test_every_mutant_that_shows_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     print(f"\n{NAME} {ARCH}: {dict(told)}")
     for what in ("wait", "scoreboard"):
         assert told[f"{what}, in a run"] > 0
+
+
+# ---- on a workload
+
+LAUNCH = Workload.parse(
+    "grid=1 block=256 args=128,128,64,f32[8192],64,f32[8192],128,f32[16384]:zeros,128"
+)
+
+
+def test_a_workload_gives_the_same_bits() -> None:
+    """Every array of a launch is compared; another cubin than the original is refused."""
+    made = rewritten(NAME, ARCH)
+    with Emulator(ARCH, strict=True) as device:
+        verify_on(device, original(NAME, ARCH), made, LAUNCH)
+        with pytest.raises(ArgumentValueError, match="made of another cubin"):
+            verify_on(device, original("ex8", ARCH), made, LAUNCH)
+
+
+def test_other_bits_are_seen() -> None:
+    """A rewritten kernel that computes something else does not pass."""
+    first, second = find("FFMA", 5), find("FFMA", 6)
+    made = rewritten(NAME, ARCH)
+    code = bytearray(read_cubin(made.cubin).code[made.kernel].content)
+    # The addends and results of two FFMAs change places.
+    for at in (2, 8):
+        code[16 * first + at], code[16 * second + at] = (
+            code[16 * second + at],
+            code[16 * first + at],
+        )
+    wrong = replace(made, cubin=with_code(made.cubin, made.kernel, bytes(code)))
+    with Emulator(ARCH) as device, pytest.raises(RewriteError, match="array 2 of the launch"):
+        verify_on(device, original(NAME, ARCH), wrong, LAUNCH)
 
 
 # ---- longer code

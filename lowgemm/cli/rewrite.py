@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,12 +24,25 @@ from lowgemm.cli.common import (
     write_bytes,
 )
 
+if TYPE_CHECKING:
+    from lowgemm.runtime import Device
+
 __all__ = ["rewrite"]
 
 Targets = Annotated[list[str], typer.Argument(help="Rungs, .cu files or .cubin files.")]
 Written = Annotated[
     Path | None,
     typer.Option("--output", help="Write the rewritten cubin here (one file, one architecture)."),
+]
+
+
+Launch = Annotated[
+    str | None,
+    typer.Option(
+        "--launch",
+        help="Run both kernels, in the emulator's strict mode and on the GPU if it fits, and "
+        "compare their bits: 'grid=4 block=256 args=f32[4096],f32[4096]:zeros,64'.",
+    ),
 ]
 
 
@@ -41,6 +55,7 @@ def rewrite(
     kernel: Instances = None,
     option: Options = None,
     only: Only = None,
+    launch: Launch = None,
     output: Written = None,
     as_json: Json = False,
 ) -> None:
@@ -49,6 +64,7 @@ def rewrite(
     A loop is rewritten only if it computes the same, value by value, and its control words protect
     every register. What the model says of both is shown; no GPU is needed.
     """
+    from lowgemm.runtime.workload import Workload
     from lowgemm.studies.rewriting import rewrite_cubin
     from lowgemm.studies.targets import is_cubin, load_cubin, resolve_builds
     from lowgemm.view.rewriting import rewriting_data, rewriting_view
@@ -66,7 +82,14 @@ def rewrite(
         raise typer.BadParameter(
             "--output takes one file and one architecture: name it with --arch"
         )
-    found = [rewrite_cubin(cubin, names=names, only=only) for cubin, names in cubins]
+    workload = Workload.parse(launch) if launch else None
+    found = []
+    for cubin, names in cubins:
+        with ExitStack() as stack:
+            devices = [stack.enter_context(each) for each in _devices(cubin)] if workload else []
+            found.append(
+                rewrite_cubin(cubin, names=names, only=only, workload=workload, devices=devices)
+            )
     if output:
         write_bytes(output, found[0].cubin)
     if as_json:
@@ -75,3 +98,19 @@ def rewrite(
         show(rewriting_view(found))
     if not any(each.any for each in found):
         raise typer.Exit(1)
+
+
+def _devices(cubin: bytes) -> list[Device]:
+    """The emulator in strict mode, and the GPU if there is one of that architecture."""
+    from lowgemm.binary import read_cubin
+    from lowgemm.device import Gpu
+    from lowgemm.emulator import Emulator
+    from lowgemm.errors import LowgemmError
+
+    arch = read_cubin(cubin).arch
+    found: list[Device] = [Emulator(arch, strict=True)]
+    try:
+        gpu = Gpu()
+    except LowgemmError:
+        return found
+    return [*found, gpu] if gpu.architecture == arch else found

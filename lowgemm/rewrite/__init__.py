@@ -6,6 +6,7 @@ from lowgemm.rewrite.cost import LoopCost, loop_cost
 from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import Hazard, HazardKind, find_hazards
 from lowgemm.rewrite.rewriter import RewrittenKernel, rewrite_kernel
+from lowgemm.rewrite.verification import verify_on
 
 __all__ = [
     "Hazard",
@@ -16,4 +17,5 @@ __all__ = [
     "find_hazards",
     "loop_cost",
     "rewrite_kernel",
+    "verify_on",
 ]

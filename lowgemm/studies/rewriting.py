@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lowgemm.binary import display_names
 from lowgemm.binary.sass import read_sass
 from lowgemm.errors import KernelNotFoundError, RewriteError, UnknownInstructionError
-from lowgemm.rewrite import RewrittenKernel, rewrite_kernel
+from lowgemm.rewrite import RewrittenKernel, rewrite_kernel, verify_on
+from lowgemm.runtime import Device
+from lowgemm.runtime.workload import Workload
 
 __all__ = ["CubinRewrite", "KernelRewrite", "rewrite_cubin"]
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRewrite:
-    """One kernel: its name for people, and what became of it; ``reason`` where nothing did."""
+    """One kernel: its name for people, and what became of it; ``reason`` where nothing did.
+
+    ``verified_on`` are the devices on which it gave the same bits as the original.
+    """
 
     name: str
     symbol: str
     made: RewrittenKernel | None
     reason: str = ""
+    verified_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,8 @@ def rewrite_cubin(
     *,
     names: dict[str, str] | None = None,
     only: str | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    workload: Workload | None = None,
+    devices: Sequence[Device] = (),
 ) -> CubinRewrite:
     """Rewrite the hot loops of a cubin's kernels.
 
@@ -54,8 +61,8 @@ def rewrite_cubin(
         Names for people by symbol; others are demangled.
     only
         Kernels with this in their name.
-    progress
-        Is told each kernel's name before it is rewritten.
+    workload, devices
+        A launch on which both kernels must give the same bits, on each of these devices.
 
     Raises
     ------
@@ -63,6 +70,8 @@ def rewrite_cubin(
         The bytes are no cubin.
     KernelNotFoundError
         No kernel has ``only`` in its name.
+    RewriteError, EmulatorFindingsError
+        A rewritten kernel gives other bits, or the emulator finds something wrong.
     """
     kernels = read_sass(cubin)
     symbols = [kernel.name for kernel in kernels]
@@ -75,9 +84,12 @@ def rewrite_cubin(
         )
     found = []
     for symbol in chosen:
-        progress(told[symbol])
         made, reason = _attempt(cubin, symbol)
-        found.append(KernelRewrite(told[symbol], symbol, made, reason))
+        if made is not None and workload is not None:
+            for device in devices:
+                verify_on(device, cubin, made, workload)
+        verified = tuple(d.name for d in devices) if made is not None and workload else ()
+        found.append(KernelRewrite(told[symbol], symbol, made, reason, verified))
         cubin = made.cubin if made is not None else cubin
     return CubinRewrite(str(kernels[0].arch), cubin, tuple(found))
 

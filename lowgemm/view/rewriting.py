@@ -40,6 +40,7 @@ def rewriting_view(rewrites: Sequence[CubinRewrite]) -> RenderableType:
             before, after = kernel.made.before, kernel.made.after
             table.add_row(kernel.name, rewrite.arch, "before", *_cells(before), "")
             table.add_row("", "", "after", *_cells(after), str(kernel.made.registers))
+            left += [Text(f"{kernel.name}: same bits on {each}") for each in kernel.verified_on]
     rows: list[RenderableType] = [table, Text(_LEGEND)] if table.row_count else []
     return Group(*rows, *left)
 
@@ -76,4 +77,5 @@ def _data(rewrite: CubinRewrite, kernel: KernelRewrite) -> dict[str, Any]:
         "entry_moves": made.entry_moves,
         "exit_moves": made.exit_moves,
         "original_sha256": made.original,
+        "verified_on": list(kernel.verified_on),
     }
