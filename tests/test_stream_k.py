@@ -74,3 +74,13 @@ def test_what_it_does_not_take() -> None:
             kernel.prepare(GemmProblem(16, 16, 16), x, x, x)
         with pytest.raises(DtypeError, match="int32"):
             kernel.prepare(GemmProblem(4, 4, 4), device.zeros(64, np.int32), x, x)
+
+
+def test_rewriting_is_turned_off_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With LOWGEMM_REWRITE=0 the compiler's loop runs, unless a caller asks for the other."""
+    monkeypatch.setenv("LOWGEMM_REWRITE", "0")
+    with Emulator("sm_90") as device:
+        assert not StreamK(device).is_rewritten
+        assert StreamK(device, rewritten=True).is_rewritten
+        monkeypatch.delenv("LOWGEMM_REWRITE")
+        assert StreamK(device).is_rewritten

@@ -9,7 +9,7 @@ from lowgemm.errors import ArrayLayoutError, DtypeError, ProblemSizeError, Rewri
 from lowgemm.gemm.problem import GemmProblem
 from lowgemm.gemm.rungs import kernel_directory
 from lowgemm.hardware import Architecture
-from lowgemm.rewrite import RewrittenKernel, rewrite_kernel
+from lowgemm.rewrite import RewrittenKernel, is_enabled, rewrite_kernel
 from lowgemm.runtime import Array, Device, PreparedLaunch
 
 __all__ = ["StreamK", "compile_stream_k", "rewrite_stream_k"]
@@ -52,7 +52,8 @@ class StreamK:
     device
         Where it runs; the kernel is compiled for its architecture.
     rewritten
-        Whether the hot loop is to be rewritten. Where it cannot be, the compiler's stays.
+        Whether the hot loop is to be rewritten; None: as :func:`lowgemm.rewrite.is_enabled` says.
+        Where it cannot be, the compiler's stays.
 
     Attributes
     ----------
@@ -60,11 +61,11 @@ class StreamK:
         Whether the hot loop is.
     """
 
-    def __init__(self, device: Device, *, rewritten: bool = True) -> None:
+    def __init__(self, device: Device, *, rewritten: bool | None = None) -> None:
         self.device = device
         cubin = compile_stream_k(device.architecture).cubin
         self.is_rewritten = False
-        if rewritten:
+        if is_enabled() if rewritten is None else rewritten:
             try:
                 cubin = rewrite_stream_k(cubin).cubin
                 self.is_rewritten = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 
 from lowgemm.binary.cubin import read_cubin
@@ -24,7 +25,7 @@ from lowgemm.rewrite.temporaries import find_temporaries
 from lowgemm.rewrite.tile import Tile, find_tile
 from lowgemm.rewrite.walk import plan_walk
 
-__all__ = ["RewrittenKernel", "rewrite_kernel"]
+__all__ = ["RewrittenKernel", "is_enabled", "rewrite_kernel"]
 
 #: Loops begin at whole lines of 128 bytes.
 _ALIGNMENT = 128
@@ -55,6 +56,11 @@ class RewrittenKernel:
     registers: int
     entry_moves: int
     exit_moves: int
+
+
+def is_enabled() -> bool:
+    """Whether kernels of this library rewrite their loops: not with ``LOWGEMM_REWRITE=0``."""
+    return os.environ.get("LOWGEMM_REWRITE", "1") != "0"
 
 
 def rewrite_kernel(
