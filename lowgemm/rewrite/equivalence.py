@@ -19,7 +19,7 @@ from lowgemm.emulator.rules import UNIFORM, register_name
 from lowgemm.rewrite.allocate import live_registers
 from lowgemm.rewrite.body import Body, Item, hot_loop, take_apart
 from lowgemm.rewrite.schedule import memory_effect
-from lowgemm.rewrite.tile import is_plain_ffma
+from lowgemm.rewrite.tile import is_copy, is_plain_ffma
 
 __all__ = ["find_difference"]
 
@@ -158,6 +158,10 @@ def _follow(trace: _Trace, item: Item) -> None:
     if instruction.is_filler:
         return
     operands = {slot: tuple(trace.at(v.key) for v in values) for slot, values in item.reads.items()}
+    if is_copy(item):
+        ((source,),) = operands.values()
+        trace.state[item.writes["d"][0].key] = source
+        return
     if is_plain_ffma(instruction):
         # A product does not depend on the order of its factors, NaN included: it is canonical.
         factors = tuple(sorted((operands["a"], operands["b"])))

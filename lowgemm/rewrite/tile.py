@@ -16,7 +16,7 @@ from lowgemm.errors import RewriteError
 from lowgemm.isa import Form
 from lowgemm.rewrite.body import Body, Item, Value
 
-__all__ = ["Chain", "Fragment", "Step", "Tile", "Visit", "find_tile"]
+__all__ = ["Chain", "Fragment", "Step", "Tile", "Visit", "find_tile", "is_copy", "is_plain_ffma"]
 
 # Bits of FFMA R, R, R, R beside registers and control word: operation and form, and "always".
 _PLAIN_LOW, _PLAIN_LOW_MASK = 0x7223, 0xFFFF | 0xFFFFFF << 40
@@ -140,7 +140,7 @@ def _chains(body: Body, plain: set[int]) -> tuple[Chain, ...]:
             user, slot, _ = users[0]
             if slot == "c" and user.place in plain:
                 ffmas.append(user)
-            elif _is_copy(user):
+            elif is_copy(user):
                 copies.append(user)
             else:
                 break
@@ -155,10 +155,10 @@ def _chains(body: Body, plain: set[int]) -> tuple[Chain, ...]:
     return tuple(chains)
 
 
-def _is_copy(item: Item) -> bool:
+def is_copy(item: Item) -> bool:
     """Whether it only copies a register into another: MOV, or an IMAD with two zero factors."""
-    sources = [slot for slot in item.reads if slot != "old"]
-    alone = len(sources) == 1 and len(item.writes.get("d", ())) == 1
+    sources = [len(values) for values in item.reads.values()]
+    alone = sources == [1] and len(item.writes.get("d", ())) == 1
     return item.instruction.is_move and item.rule.guard is None and alone
 
 
