@@ -44,8 +44,8 @@ ACCEPTED = [
     *(
         pytest.param(*each, marks=pytest.mark.slow)
         for each in (
-            ("ex8", "sm_86"), ("ex8", "sm_120"), ("ex9", "sm_86"), ("ex9", "sm_89"), ("ex9", "sm_90"),
-            ("ex10", "sm_89"), ("ex10", "sm_90"), ("ex10", "sm_120"),
+            ("ex8", "sm_86"), ("ex8", "sm_120"), ("ex9", "sm_86"), ("ex9", "sm_89"),
+            ("ex9", "sm_90"), ("ex10", "sm_89"), ("ex10", "sm_90"), ("ex10", "sm_120"),
         )
     ),
 ]  # fmt: skip
