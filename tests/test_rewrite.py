@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -37,6 +37,9 @@ from lowgemm.rewrite import (
 )
 from lowgemm.runtime.workload import Workload
 from lowgemm.studies.ladder import upload_operands
+
+if TYPE_CHECKING:
+    from lowgemm.device import Gpu
 
 ACCEPTED = [
     ("ex8", "sm_90"),
@@ -96,6 +99,26 @@ def test_bits_are_those_of_the_original(name: str, arch: str) -> None:
         result, found = run(made.cubin, name, arch, made.kernel, shape, strict=True)
         assert not found
         assert np.array_equal(result.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["ex8", "ex9", "ex10"])
+def test_bits_are_those_of_the_original_on_a_gpu(name: str, gpu: Gpu) -> None:
+    """At whole tiles and at ragged sizes, over many iterations and blocks."""
+    arch = str(gpu.architecture)
+    made, chosen = rewritten(name, arch), rung(name, arch)
+    for shape in ((2048, 1024, 1000), (1540, 700, 1236)):
+        p = GemmProblem(*shape)
+        a, b = gpu.empty(p.a_elements), gpu.empty(p.b_elements)
+        upload_operands(p, random_operands(p), a, b)
+        results = []
+        for cubin in (original(name, arch), made.cubin):
+            c = gpu.zeros(p.c_elements)
+            gpu.load(cubin).kernel(made.kernel).launch(
+                p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc, grid=chosen.grid(p), block=chosen.block
+            )
+            results.append(c.download().view(np.uint32))
+        assert np.array_equal(results[0], results[1]), shape
 
 
 @pytest.mark.parametrize(("name", "arch"), ACCEPTED)
