@@ -84,10 +84,7 @@ def _run(cubin: bytes, kernel: str, chosen: Rung, arch: str, problem: GemmProble
 
 @pytest.mark.parametrize(
     "arch",
-    [
-        pytest.param(arch, marks=pytest.mark.slow) if arch in ("sm_86", "sm_89") else arch
-        for arch in ARCHS
-    ],
+    [arch if arch == "sm_90" else pytest.param(arch, marks=pytest.mark.slow) for arch in ARCHS],
 )
 @pytest.mark.parametrize("name", RUNG_NAMES)
 def test_every_barrier_and_wait_is_missed(name: str, arch: str) -> None:

@@ -191,7 +191,7 @@ def quick_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lowgemm.emulator.device.disassemble", lambda *_, **__: ())
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("arch", [pytest.param("sm_80", marks=pytest.mark.slow), "sm_90"])
 @pytest.mark.usefixtures("quick_texts")
 def test_what_strict_mode_finds_is_found(arch: str) -> None:
     """Of wrong control words anywhere in a rung, all that show in a run are found without one."""

@@ -62,7 +62,10 @@ def result() -> LabResult:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(
+    "arch",
+    [arch if arch == "sm_90" else pytest.param(arch, marks=pytest.mark.slow) for arch in ARCHS],
+)
 def test_every_experiment_predicts_and_shows_machine_code(name: str, arch: str) -> None:
     """With no GPU each variant has a prediction, and machine code where the chip has the means."""
     record = next(gpu for gpu in GPUS if f"sm_{gpu.capability_major}{gpu.capability_minor}" == arch)

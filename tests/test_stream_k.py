@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lowgemm.device import Gpu
 
 #: On four blocks: tiles cut among all of them, a full wave and a rest, less than a k-tile, ragged.
-SHAPES = ((256, 128, 64), (600, 400, 72), (300, 140, 4), (1024, 256, 40), (33, 4, 108), (1, 128, 8))
+SHAPES = ((600, 400, 72), (300, 140, 4), (1024, 256, 40), (33, 4, 108))
 
 
 def result(device: Device, p: GemmProblem, *, rewritten: bool) -> NDArray[np.float32]:
