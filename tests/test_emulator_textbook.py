@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from lowgemm.device import Gpu
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+#: The compiler's code for it is that for sm_86.
+_SAME = {"sm_89": [pytest.mark.slow]}
 EMULATED = [
-    pytest.param(case, arch, id=f"{case.name}-{arch}")
+    pytest.param(case, arch, id=f"{case.name}-{arch}", marks=_SAME.get(arch, []))
     for case in CASES
     for arch in ARCHS
     if Architecture.parse(arch) >= Architecture(*case.min_capability)
