@@ -107,7 +107,7 @@ def with_grown_code(cubin: bytes, kernel: str, code: bytes, registers: int | Non
     kernel
         The kernel's (mangled) name.
     code
-        The new contents of its ``.text`` section; filled up with zeros to a whole number of
+        The new contents of its ``.text`` section; filled up with NOPs to a whole number of
         the file's alignments.
     registers
         How many registers per thread the driver shall give; None leaves the number.
@@ -130,7 +130,7 @@ def with_grown_code(cubin: bytes, kernel: str, code: bytes, registers: int | Non
     if registers is not None:
         _set_registers(grown, kernel, registers)
     room = -(-(len(code) - (end - start)) // _GROWTH) * _GROWTH
-    _move_headers(grown, kernel, start, end, room)
+    _move_headers(grown, start, end, room)
     padded = code + _PADDING * ((end - start + room - len(code)) // len(_PADDING))
     return bytes(grown[:start]) + padded + bytes(grown[end:])
 
@@ -142,7 +142,7 @@ _PADDING = struct.pack("<QQ", 0x7918, 0x000FC00000000000)
 _EHDR, _SHDR, _PHDR, _SYM = "<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IIQQQQQQ", "<IBBHQQ"
 
 
-def _move_headers(data: bytearray, kernel: str, start: int, end: int, room: int) -> None:
+def _move_headers(data: bytearray, start: int, end: int, room: int) -> None:
     """Add room behind a section: in its header and symbol, and in what lies behind it."""
     header = list(struct.unpack_from(_EHDR, data, 0))
     programs, sections = header[5], header[6]

@@ -569,25 +569,31 @@ def _atoms(w: Word) -> Run:
 
 
 def _population_increment(w: Word) -> Run:
-    """ATOMS.POPC.INC: each executing lane adds one; ATOMS.ARRIVE: at an mbarrier in memory."""
+    """ATOMS.POPC.INC: each executing lane adds one; ATOMS.ARRIVE.64: mbarrier.arrive before sm_90.
+
+    Both give the value before.
+    """
     size, operation = w.take(73, 3), w.take(87, 4)
+    addend: tuple[int, ...]
     if is_memory_arrival(w.instruction.low, w.instruction.high):
-        return _memory_arrival(w)
-    if size or operation not in (10, 11):
+        addend, act = (0, 0), ("ARRIVE", "U64", None)
+    elif size == 0 and operation in (10, 11):
+        addend, act = (1,), ("ADD", "U32", None)
+    else:
         raise w.unknown("an atomic of unknown kind")
     address = _shared_address(w, 64)
     w.ignore(70, 2)
     w.ignore(76, 2)
     w.ignore(81, 6)
     w.ignore(32, 8)
-    destination = w.destination()
-    site = _site(w, 4, store=True, passes=1)
+    destination = w.destination(count=len(addend))
+    site = _site(w, 4 * len(addend), store=True, passes=1)
 
     def run(f: Front, m: Mask) -> None:
         lanes = f.lanes(m)
         where = address(f, lanes)
-        one = np.ones((1, len(where)), U32)
-        old = f.batch.atomic_shared(site, f, lanes, where, one, ("ADD", "U32", None))
+        operand = np.repeat(np.array(addend, U32)[:, None], len(where), axis=1)
+        old = f.batch.atomic_shared(site, f, lanes, where, operand, act)
         f.put_words(destination, old, lanes)
 
     return run
@@ -596,26 +602,6 @@ def _population_increment(w: Word) -> Run:
 def is_memory_arrival(low: int, high: int) -> bool:
     """Whether an instruction is ATOMS.ARRIVE.64."""
     return low & 0x1FF == SHARED_ARRIVE and high >> 23 & 15 == _ARRIVE and high >> 9 & 7 == 2
-
-
-def _memory_arrival(w: Word) -> Run:
-    """ATOMS.ARRIVE.64: mbarrier.arrive before sm_90; it gives the word before."""
-    address = _shared_address(w, 64)
-    w.ignore(70, 2)
-    w.ignore(76, 2)
-    w.ignore(81, 6)
-    w.ignore(32, 8)
-    destination = w.destination(count=2)
-    site = _site(w, 8, store=True, passes=1)
-
-    def run(f: Front, m: Mask) -> None:
-        lanes = f.lanes(m)
-        where = address(f, lanes)
-        nothing = np.zeros((2, len(where)), U32)
-        old = f.batch.atomic_shared(site, f, lanes, where, nothing, ("ARRIVE", "U64", None))
-        f.put_words(destination, old, lanes)
-
-    return run
 
 
 def _whether(old: NDArray[np.uint32], expected: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -100,9 +100,11 @@ def _before(rule: Rule, live: _Live) -> _Live:
     return live | {(use.key, guard) for use in rule.reads if use.key < UNIFORM}
 
 
-def needed_behind(body: Body) -> set[Value]:
-    """The values that are used behind an exit of a loop, or when it begins again."""
-    live = live_registers(body.program)
+def needed_behind(body: Body, live: Sequence[frozenset[int]]) -> set[Value]:
+    """The values that are used behind an exit of a loop, or when it begins again.
+
+    ``live`` are the kernel's :func:`live_registers`.
+    """
     needed = {value for key, value in body.left.items() if key in live[body.first]}
     for leaving in body.exits:
         behind = live[leaving.target // 16]
@@ -139,6 +141,8 @@ def allocate(
     temporaries: Sequence[Temporary],
     walk: Walk,
     schedule: Schedule,
+    *,
+    live: Sequence[frozenset[int]],
     limit: int,
 ) -> Allocation:
     """Give every accumulator one register, every fragment and temporary aligned ones.
@@ -147,6 +151,8 @@ def allocate(
     ----------
     body, tile, temporaries, walk, schedule
         The loop, what of it gets other registers, and its new order.
+    live
+        The kernel's :func:`live_registers`.
     limit
         How many registers a thread may have.
 
@@ -156,14 +162,13 @@ def allocate(
         There are too few registers.
     """
     most = min(limit - _RESERVED, _REGISTERS)
-    live = live_registers(body.program)
     behind = [live[each.target // 16] for each in body.exits]
     pool = _pool(body, tile, temporaries, live[body.first].union(*behind), most)
     blocks = [
         *(_of_fragment(each) for each in tile.fragments),
         *(_Block(each.words, each.offsets) for each in temporaries),
     ]
-    intervals = _intervals(blocks, body, tile, schedule, behind)
+    intervals = _intervals(blocks, body, schedule, behind)
     bases = _placed(intervals, len(schedule.order), pool)
     registers = {
         value: base + offset
@@ -257,7 +262,6 @@ def _of_fragment(fragment: Fragment) -> _Block:
 def _intervals(
     blocks: Sequence[_Block],
     body: Body,
-    tile: Tile,
     schedule: Schedule,
     behind: list[frozenset[int]],
 ) -> dict[_Block, tuple[int, int]]:
@@ -399,5 +403,4 @@ def _place_chains(tile: Tile, walk: Walk, pool: set[int], registers: dict[Value,
                 f"{len(tile.chains)} accumulators do not fit beside the fragments",
                 "use a smaller tile",
             )
-        pool.discard(number)
         registers.update(dict.fromkeys(chain.values, number))

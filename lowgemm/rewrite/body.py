@@ -9,7 +9,7 @@ from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.instruction import Instruction
 from lowgemm.emulator.operation import Operation
 from lowgemm.emulator.program import Program
-from lowgemm.emulator.rules import UNIFORM, Rule, Rules
+from lowgemm.emulator.rules import PREDICATE, UNIFORM, Rule, Rules
 from lowgemm.errors import RewriteError
 
 __all__ = ["Body", "Exit", "Item", "Value", "hot_loop", "take_apart"]
@@ -131,7 +131,7 @@ def take_apart(program: Program, loop: Loop) -> Body:
     program
         The kernel, ready to execute.
     loop
-        One of its loops, of one basic block.
+        One of its loops.
     """
     first, last = loop.start // 16, loop.end // 16 - 1
     rules = Rules(program).rules
@@ -211,7 +211,7 @@ def _read_keys(operation: Operation, rule: Rule) -> Iterator[tuple[str, tuple[in
             if (slot, base) not in told:
                 told.add((slot, base))
                 yield slot, tuple(range(base, base + count))
-    predicates = [use.key for use in rule.reads if use.slot == "" and use.key >= 512]
+    predicates = [use.key for use in rule.reads if use.slot == "" and use.key >= PREDICATE]
     if predicates:
         yield "", tuple(predicates)
     if rule.guard is not None:
@@ -224,7 +224,7 @@ def _written_keys(operation: Operation, rule: Rule) -> Iterator[tuple[str, tuple
         base = first + (UNIFORM if uniform else 0)
         for slot in slots.get((first, uniform), [""]):
             yield slot, tuple(range(base, base + count))
-    predicates = tuple(key for key, _ in rule.results if key >= 512)
+    predicates = tuple(key for key, _ in rule.results if key >= PREDICATE)
     if predicates:
         yield "", predicates
 

@@ -13,7 +13,13 @@ from lowgemm.emulator.program import compile_program
 from lowgemm.errors import KernelNotFoundError, RewriteError
 from lowgemm.hardware import Architecture
 from lowgemm.isa import ControlWord, Space
-from lowgemm.rewrite.allocate import Allocation, allocate, needed_behind, register_limit
+from lowgemm.rewrite.allocate import (
+    Allocation,
+    allocate,
+    live_registers,
+    needed_behind,
+    register_limit,
+)
 from lowgemm.rewrite.body import Body, hot_loop, take_apart
 from lowgemm.rewrite.cost import LoopCost, loop_cost
 from lowgemm.rewrite.emit import NOP, Word, branch, emit_body, emit_moves, pack, with_control
@@ -21,9 +27,9 @@ from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import find_hazards
 from lowgemm.rewrite.schedule import Schedule, Spread, plan_schedule
 from lowgemm.rewrite.scoreboards import assign_scoreboards, mend
-from lowgemm.rewrite.temporaries import find_temporaries
+from lowgemm.rewrite.temporaries import Temporary, find_temporaries
 from lowgemm.rewrite.tile import Tile, find_tile
-from lowgemm.rewrite.walk import plan_walk
+from lowgemm.rewrite.walk import Walk, plan_walk
 
 __all__ = ["RewrittenKernel", "is_enabled", "rewrite_kernel"]
 
@@ -97,10 +103,19 @@ def rewrite_kernel(
     body = take_apart(program, hot_loop(program))
     tile = find_tile(body)
     _check_overlapped(body)
+    live = live_registers(program)
+    loop = _HotLoop(
+        body,
+        tile,
+        plan_walk(tile),
+        find_temporaries(body, tile, needed_behind(body, live)),
+        live,
+        register_limit(chosen),
+    )
     last: RewriteError | None = None
     for each in (spread,) if spread is not None else _SPREADS:
         try:
-            return _rewritten(cubin, chosen, body, tile, each)
+            return _rewritten(cubin, chosen, loop, each)
         except RewriteError as error:
             last = last or error
     assert last is not None
@@ -143,14 +158,22 @@ def _kernel(cubin: bytes, name: str | None) -> SassKernel:
     return kernels[name]
 
 
-def _rewritten(
-    cubin: bytes, kernel: SassKernel, body: Body, tile: Tile, spread: Spread
-) -> RewrittenKernel:
-    walk = plan_walk(tile)
-    temporaries = find_temporaries(body, tile, needed_behind(body))
+@dataclass(frozen=True, slots=True)
+class _HotLoop:
+    """What is known of a loop before loads get their places: it is the same for every spread."""
+
+    body: Body
+    tile: Tile
+    walk: Walk
+    temporaries: tuple[Temporary, ...]
+    live: list[frozenset[int]]
+    limit: int
+
+
+def _rewritten(cubin: bytes, kernel: SassKernel, loop: _HotLoop, spread: Spread) -> RewrittenKernel:
+    body, tile, walk, temporaries = loop.body, loop.tile, loop.walk, loop.temporaries
     schedule = plan_schedule(body, tile, temporaries, walk, spread)
-    limit = register_limit(kernel)
-    allocation = allocate(body, tile, temporaries, walk, schedule, limit)
+    allocation = allocate(body, tile, temporaries, walk, schedule, live=loop.live, limit=loop.limit)
     boards, mask = assign_scoreboards(body, tile, walk, schedule)
     words = emit_body(schedule, allocation, boards)
     draft = _Draft(cubin, kernel, body, schedule, allocation, words, mask)

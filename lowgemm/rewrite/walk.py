@@ -15,13 +15,11 @@ __all__ = ["Walk", "plan_walk"]
 class Walk:
     """The FFMAs in their order, and the bank in which each accumulator should lie.
 
-    ``banks`` are by the tile's chains. ``kept_rows`` says whether rows are kept from one FFMA to
-    the next (else columns).
+    ``banks`` are by the tile's chains.
     """
 
     visits: tuple[Visit, ...]
     banks: tuple[int, ...]
-    kept_rows: bool
 
 
 def plan_walk(tile: Tile) -> Walk:
@@ -36,7 +34,7 @@ def plan_walk(tile: Tile) -> Walk:
     visits: list[Visit] = []
     for step in tile.steps:
         visits += _visits(tile, step, kept_rows)
-    return Walk(tuple(visits), banks, kept_rows)
+    return Walk(tuple(visits), banks)
 
 
 def _banks(tile: Tile, kept_rows: bool) -> tuple[int, tuple[int, ...]]:
