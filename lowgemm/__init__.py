@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lowgemm.device import Gpu, gpu_available, gpu_count
     from lowgemm.emulator import Emulator
     from lowgemm.errors import LowgemmError
-    from lowgemm.gemm import GemmProblem
+    from lowgemm.gemm import GemmProblem, sgemm
     from lowgemm.hardware import Architecture
     from lowgemm.studies.devices import open_device
 
@@ -32,6 +32,7 @@ _HOME = {
     "gpu_available": "lowgemm.device",
     "gpu_count": "lowgemm.device",
     "open_device": "lowgemm.studies.devices",
+    "sgemm": "lowgemm.gemm",
 }
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "gpu_available",
     "gpu_count",
     "open_device",
+    "sgemm",
 ]
 
 

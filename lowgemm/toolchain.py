@@ -24,6 +24,7 @@ from lowgemm.errors import ToolFailedError, ToolNotFoundError, ToolTimeoutError
 __all__ = [
     "FIRST_BUNDLED",
     "cache_directory",
+    "caching_enabled",
     "cuda_include_dirs",
     "find_tool",
     "nvrtc_full_version",
@@ -58,6 +59,12 @@ def cache_directory() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("lowgemm"))
+
+
+def caching_enabled() -> bool:
+    """Whether what can be made again is kept: not with ``LOWGEMM_CACHE=0``."""
+    chosen = os.environ.get("LOWGEMM_CACHE", "").strip().lower()
+    return chosen not in ("0", "off", "no", "false")
 
 
 # ---- programs

@@ -1,8 +1,8 @@
 """Write what is generated into the documents, between their marks.
 
 ``python scripts/tables.py`` rewrites; ``--check`` only says what would change and fails if anything
-would. Marks are HTML comments: ``<!-- ladder: FILE -->`` or ``<!-- code: FILE -->``, up to
-``<!-- end -->``.
+would. Marks are HTML comments: ``<!-- ladder: FILE -->``, ``<!-- suite: FILE -->`` or
+``<!-- code: FILE -->``, up to ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import sys
 from pathlib import Path
 
 from lowgemm.report import read_report
+from lowgemm.report.suite import read_suite
 from lowgemm.view import ladder_markdown
+from lowgemm.view.suite import suite_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "README.zh-CN.md", "sass_reports/README.md")
-_MARK = re.compile(r"(<!-- (ladder|code): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+DOCUMENTS = ("README.md", "README.zh-CN.md", "sass_reports/README.md", "sass_reports/sgemm.md")
+_MARK = re.compile(r"(<!-- (ladder|code|suite): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def generated(kind: str, source: str) -> str:
@@ -24,6 +26,8 @@ def generated(kind: str, source: str) -> str:
     path = ROOT / source
     if kind == "ladder":
         return ladder_markdown(read_report(path))
+    if kind == "suite":
+        return suite_markdown(read_suite(path))
     return f"```python\n{path.read_text(encoding='utf-8')}```\n"
 
 

@@ -89,6 +89,10 @@ class FakeLaunch(PreparedLaunch):
         self._device = device
         self._record = record
 
+    @property
+    def parameters(self) -> memoryview:
+        return memoryview(self._record[2].buffer).cast("B")
+
     def launch(self, stream: object = None) -> None:
         self._device.launches.append(self._record)
 

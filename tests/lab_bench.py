@@ -91,6 +91,10 @@ class HostLaunch(PreparedLaunch):
     def __init__(self, run: Callable[[], None]) -> None:
         self._run = run
 
+    @property
+    def parameters(self) -> memoryview:
+        return memoryview(b"")
+
     def launch(self, stream: object = None) -> None:
         self._run()
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from control_words import Mutant, hazards_of_a_run, mutants
+from control_words import Mutant, hazards_of_a_run, mutants, with_control
 from corpus import ALL, build
 
 from lowgemm import compile_source
 from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.flow import Loop, sass_flow
+from lowgemm.binary.patch import with_code
 from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator import Emulator
 from lowgemm.emulator.program import compile_program
@@ -112,6 +113,41 @@ def test_a_wait_or_a_scoreboard_that_is_missing_is_named(arch: str) -> None:
         assert any(
             each.producer == 16 * load and each.kind is HazardKind.NOT_WAITED for each in found
         )
+
+
+ZERO_FILL = """
+extern "C" __global__ void k(float* out, const float* in, int n) {
+    __shared__ float tile[64];
+    unsigned at = (unsigned)__cvta_generic_to_shared(tile) + 4 * threadIdx.x;
+    unsigned bytes = threadIdx.x < n ? 4 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :: "r"(at), "l"(in + threadIdx.x), "r"(bytes));
+    asm volatile("cp.async.wait_all;");
+    __syncthreads();
+    out[threadIdx.x] = tile[63 - threadIdx.x];
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_copy_that_comes_too_soon_behind_its_predicate_is_named(arch: str) -> None:
+    """An LDGSTS reads the predicate that says what is zeros as late as a branch does."""
+    code = _Code(ZERO_FILL, arch)
+    copy, compare = code.index("LDGSTS"), code.index("ISETP")
+    assert compare < copy
+    assert not find_hazards(code.kernel)
+    words = bytearray(code.code)
+    for index in range(compare, copy):
+        control = replace(code.kernel.instructions[index].control, stall=1)
+        words[:] = with_control(bytes(words), index, control)
+    close = with_code(code.cubin, code.kernel.name, bytes(words))
+    found = find_hazards(read_sass(close)[0])
+    missing = 13 - (copy - compare)
+    assert missing > 0
+    assert any(
+        (each.address, each.producer, each.missing) == (16 * copy, 16 * compare, missing)
+        for each in found
+    )
 
 
 def test_every_way_counts() -> None:

@@ -24,6 +24,7 @@ from lowgemm.cli import (
     ptx,
     rewrite,
     sass,
+    sgemm,
 )
 from lowgemm.cli.common import app
 from lowgemm.errors import CompilationError, LowgemmError, OutputError
@@ -43,6 +44,7 @@ __all__ = [
     "ptx",
     "rewrite",
     "sass",
+    "sgemm",
 ]
 
 _ERROR = 2

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import enum
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from lowgemm.compiler.store import Store
-from lowgemm.toolchain import cache_directory
+from lowgemm.toolchain import cache_directory, caching_enabled
 
 __all__ = ["DEFAULT", "Cache", "CachedOutput", "DefaultCache"]
 
@@ -66,9 +65,7 @@ class Cache:
         It lies in ``LOWGEMM_CACHE_DIR`` if that is set, else in the platform's directory for
         caches.
         """
-        if os.environ.get("LOWGEMM_CACHE", "").strip().lower() in ("0", "off", "no", "false"):
-            return None
-        return cls(cache_directory() / "builds")
+        return cls(cache_directory() / "builds") if caching_enabled() else None
 
     def load(self, key: str) -> CachedOutput | None:
         """The entry of that key; None if there is none or it is damaged."""

@@ -258,7 +258,7 @@ class Gpu(Device):
             )
         ordinal = view.device_ordinal
         if ordinal is None and view.pointer:
-            ordinal = self._ordinal_of(view.pointer)
+            ordinal = self.ordinal_of(view.pointer)
         if ordinal not in (None, self.ordinal):
             raise ArrayLayoutError(
                 f"the array lies on GPU {ordinal}, not on GPU {self.ordinal}",
@@ -270,7 +270,14 @@ class Gpu(Device):
             self, view.shape, dtype, pointer=view.pointer, owner=view, readonly=view.readonly
         )
 
-    def _ordinal_of(self, pointer: int) -> int:
+    def ordinal_of(self, pointer: int) -> int:
+        """The ordinal of the GPU in whose memory an address lies.
+
+        Raises
+        ------
+        DriverError
+            It lies in none's.
+        """
         kind = self.context.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(self.context.run("cuPointerGetAttribute", kind, pointer))
 

@@ -270,6 +270,10 @@ class DevicePreparedLaunch(PreparedLaunch):
     def __repr__(self) -> str:
         return f"<DevicePreparedLaunch of {self._record}>"
 
+    @property
+    def parameters(self) -> memoryview:
+        return memoryview(self._packed.buffer).cast("B")
+
     def launch(self, stream: object = None) -> None:
         if stream is None:
             result = self._function(*self._arguments)

@@ -453,6 +453,10 @@ class EmulatorPreparedLaunch(PreparedLaunch):
     def __repr__(self) -> str:
         return f"<EmulatorPreparedLaunch of {self.kernel.name}>"
 
+    @property
+    def parameters(self) -> memoryview:
+        return memoryview(self._packed.buffer).cast("B")
+
     def launch(self, stream: object = None) -> None:
         kernel, device = self.kernel, self.kernel.module.device
         device.check_stream(stream)

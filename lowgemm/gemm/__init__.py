@@ -1,6 +1,11 @@
 """The GEMM ladder as data, its problems, and the check of its results."""
 
+from lowgemm.gemm.blas import sgemm
+from lowgemm.gemm.call import Kind, Layout, SgemmCall
+from lowgemm.gemm.choice import Chooser, Measured, Tuned, TuningTable
+from lowgemm.gemm.engine import Sgemm
 from lowgemm.gemm.kernel import RungKernel, compile_rung
+from lowgemm.gemm.kernels import Chip, Choice
 from lowgemm.gemm.output import GuardedOutput
 from lowgemm.gemm.problem import GemmProblem, Operands, exact_operands, random_operands
 from lowgemm.gemm.reference import CheckResult, Reference, gamma, poisoned
@@ -12,21 +17,28 @@ from lowgemm.gemm.rungs import (
     ladder,
     rung,
 )
-from lowgemm.gemm.stream_k import StreamK, compile_stream_k
 
 __all__ = [
     "RUNG_NAMES",
     "CheckResult",
+    "Chip",
+    "Choice",
+    "Chooser",
     "GemmProblem",
     "GuardedOutput",
+    "Kind",
+    "Layout",
+    "Measured",
     "Operands",
     "Reference",
     "Rung",
     "RungKernel",
-    "StreamK",
+    "Sgemm",
+    "SgemmCall",
+    "Tuned",
+    "TuningTable",
     "check_names",
     "compile_rung",
-    "compile_stream_k",
     "exact_operands",
     "gamma",
     "kernel_directory",
@@ -34,4 +46,5 @@ __all__ = [
     "poisoned",
     "random_operands",
     "rung",
+    "sgemm",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["Timing", "differs", "median_clock_mhz", "relative_uncertainty", "summarise"]
 
@@ -33,6 +33,16 @@ class Timing:
     def relative_uncertainty(self) -> float:
         """An estimate of the median's relative standard error."""
         return _uncertainty(self.q1_us, self.median_us, self.q3_us, self.samples)
+
+    def per(self, parts: int) -> Timing:
+        """The time of one of so many equal launches that were measured as one."""
+        return replace(
+            self,
+            median_us=self.median_us / parts,
+            q1_us=self.q1_us / parts,
+            q3_us=self.q3_us / parts,
+            launches_per_sample=self.launches_per_sample * parts,
+        )
 
 
 def relative_uncertainty(samples: Sequence[float]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -207,6 +208,14 @@ class PreparedLaunch(ABC):
     It keeps its array arguments alive.
     """
 
+    @property
+    @abstractmethod
+    def parameters(self) -> memoryview:
+        """The bytes of the kernel's parameters, to be overwritten for the launches that follow.
+
+        Nothing checks what is written, and an array whose address is written is not kept alive.
+        """
+
     @abstractmethod
     def launch(self, stream: object = None) -> None:
         """Launch, in the stream given at preparation unless another is given."""
@@ -328,6 +337,11 @@ class Device(Resource):
     capability: tuple[int, int]
     multiprocessors: int
     limits: DeviceLimits
+
+    @functools.cached_property
+    def kept(self) -> dict[object, Any]:
+        """What others keep for this device, as long as it lives, by a key of their own."""
+        return {}
 
     @property
     @abstractmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from ctypes import c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +12,17 @@ from lowgemm.device import Gpu
 from lowgemm.device.capture import captured_kernels
 from lowgemm.device.stream import DeviceStream
 from lowgemm.errors import ArrayLayoutError, DriverError, MeasurementError, ToolNotFoundError
-from lowgemm.gemm import GemmProblem
+from lowgemm.gemm import GemmProblem, Layout, SgemmCall
 from lowgemm.runtime import Array
 
-__all__ = ["CublasSgemm", "CublasSgemv", "PeerIdentity", "find_cublas"]
+__all__ = ["CublasSgemm", "CublasSgemv", "PeerIdentity", "cublas_version", "find_cublas"]
 
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 # CUBLAS_DEFAULT_MATH: FP32 on CUDA cores unless the environment asks for TF32.
 _DEFAULT_MATH = 0
 _TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"
+#: What NVIDIA recommends for Hopper: 32 MiB.
+_WORKSPACE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,10 @@ class _Cublas:
             self._check("cublasCreate_v2", ctypes.byref(self._handle))
         self._check("cublasSetStream_v2", self._handle, ctypes.c_void_p(stream.handle))
         self._check("cublasSetMathMode", self._handle, _DEFAULT_MATH)
+        # Its own workspace cannot be used in a graph that is launched again.
+        self._workspace = gpu.empty(_WORKSPACE_BYTES, "uint8")
+        pointer = ctypes.c_void_p(self._workspace.pointer)
+        self._check("cublasSetWorkspace_v2", self._handle, pointer, _WORKSPACE_BYTES)
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
 
     @property
@@ -102,19 +109,49 @@ class _Cublas:
 class CublasSgemm(_Cublas):
     """cuBLAS's SGEMM in FP32, TF32 off, on row-major matrices."""
 
-    def prepare(self, problem: GemmProblem, a: Array, b: Array, c: Array) -> _Call:
-        """A call of C = A B on flat buffers, arguments converted once."""
-        p = problem
+    def prepare(self, problem: GemmProblem | SgemmCall, a: Array, b: Array, c: Array) -> _Call:
+        """A call of C = A B on flat buffers, arguments converted once.
+
+        Raises
+        ------
+        ArrayLayoutError
+            A matrix is contiguous neither along its rows nor along its columns.
+        """
+        call = SgemmCall.of(problem) if isinstance(problem, GemmProblem) else problem
         # Column-major, the row-major C is C^T = B^T A^T.
+        first = (c_void_p(b.pointer), *_transposition("B", call.b))
+        second = (c_void_p(a.pointer), *_transposition("A", call.a))
+        c_transposed, ldc = _transposition("C", call.c)
+        if c_transposed:
+            raise ArrayLayoutError("a column-major C", "hand in the transposed problem")
+        sizes = (call.n, call.m, call.k)
+        one, zero = ctypes.byref(self._one), ctypes.byref(self._zero)
+        out = c_void_p(c.pointer)
+        head = (self._handle, first[1], second[1], *sizes, one)
+        if call.batches == 1:
+            arguments: tuple[Any, ...] = (
+                *(*head, first[0], first[2], second[0], second[2]),
+                *(zero, out, ldc),
+            )
+            return _Call(self, "cublasSgemm_v2", arguments, (a, b, c))
         arguments = (
-            self._handle,
-            *(_NO_TRANSPOSE, _NO_TRANSPOSE, p.n, p.m, p.k),
-            ctypes.byref(self._one),
-            *(ctypes.c_void_p(b.pointer), p.ldb, ctypes.c_void_p(a.pointer), p.lda),
-            ctypes.byref(self._zero),
-            *(ctypes.c_void_p(c.pointer), p.ldc),
+            *(*head, first[0], first[2], ctypes.c_longlong(call.b.batch)),
+            *(second[0], second[2], ctypes.c_longlong(call.a.batch), zero),
+            *(out, ldc, ctypes.c_longlong(call.c.batch), call.batches),
         )
-        return _Call(self, "cublasSgemm_v2", arguments, (a, b, c))
+        return _Call(self, "cublasSgemmStridedBatched", arguments, (a, b, c))
+
+
+def _transposition(name: str, layout: Layout) -> tuple[int, int]:
+    """Whether cuBLAS, which sees the matrix as its transpose, has to transpose it; and ld."""
+    if layout.column == 1:
+        return _NO_TRANSPOSE, layout.row
+    if layout.row == 1:
+        return _TRANSPOSE, layout.column
+    raise ArrayLayoutError(
+        f"{name} has strides of {layout.row} and {layout.column} elements",
+        "cuBLAS takes matrices that are contiguous along rows or columns",
+    )
 
 
 class CublasSgemv(_Cublas):
@@ -167,6 +204,20 @@ class _Call:
     def __call__(self) -> None:
         with self._peer._gpu.context.current():
             self._peer._check(self._function, *self._arguments)
+
+
+def cublas_version(gpu: Gpu) -> str:
+    """The version of the cuBLAS that a GPU is measured against.
+
+    Raises
+    ------
+    ToolNotFoundError
+        libcublas is not installed.
+    """
+    peer = CublasSgemm(gpu, gpu.stream())
+    version = peer.version
+    peer.close()
+    return version
 
 
 def find_cublas() -> str:
