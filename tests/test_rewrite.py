@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from control_words import mutants
 from numpy.typing import NDArray
 
-from lowgemm import compile_source
+from lowgemm import compile_file, compile_source
 from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.patch import with_code, with_grown_code
 from lowgemm.binary.sass import SassKernel, read_sass
@@ -358,6 +359,20 @@ def test_a_workload_gives_the_same_bits() -> None:
         verify_on(device, original(NAME, ARCH), made, LAUNCH)
         with pytest.raises(ArgumentValueError, match="made of another cubin"):
             verify_on(device, original("ex8", ARCH), made, LAUNCH)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", pytest.param("sm_86", marks=pytest.mark.slow)])
+def test_a_kernel_with_guarded_loads_is_rewritten(arch: str) -> None:
+    """As many are written: the next tile comes under guards into registers; ragged sizes too."""
+    source = Path(__file__).parent / "kernels" / "guarded_prefetch.cu"
+    cubin = compile_file(source, arch=arch).cubin
+    made = rewrite_kernel(cubin)
+    assert made.after.cycles < made.before.cycles
+    workload = Workload.parse(
+        "grid=1 block=256 args=f32[2400],f32[2880],f32[12000]:zeros,100,120,24"
+    )
+    with Emulator(arch, strict=True) as device:
+        verify_on(device, cubin, made, workload)
 
 
 def test_other_bits_are_seen() -> None:

@@ -164,16 +164,19 @@ def take_apart(program: Program, loop: Loop) -> Body:
         if items[-1].is_branch:
             target = operation.instruction.target if index < last else loop.end
             exits.append(Exit(place, target or 0, dict(current)))
-    kept = _without_needless_old(items)
+    left = {value for each in exits for value in each.left.values()} | set(current.values())
+    kept = _without_needless_old(items, left)
     return Body(program, first, last, tuple(kept), entered, dict(current), tuple(exits))
 
 
-def _without_needless_old(items: list[Item]) -> list[Item]:
-    """Forget the old value under a guarded write where the opposite guard writes as well.
+def _without_needless_old(items: list[Item], left: set[Value]) -> list[Item]:
+    """Forget the old value under a guarded write where nobody can see it.
 
-    Of ``@P0 LDG R1`` and ``@!P0 MOV R1`` one writes in any case, so that nothing is left of before.
+    Of ``@P0 LDG R1`` and ``@!P0 MOV R1`` one writes in any case, so that nothing is left of before;
+    and of ``@P0 MOV R1, R2`` what is used by ``@P0 LDG R3, [R1]`` alone matters only if it wrote.
+    ``left`` are the values that the loop leaves behind.
     """
-    needless: dict[int, set[Value]] = {}
+    needless = _used_under_its_guard(items, left)
     for second in items:
         for old in second.reads.get("old", ()):
             if old.maker is None:
@@ -189,6 +192,24 @@ def _without_needless_old(items: list[Item]) -> list[Item]:
         else item
         for item in items
     ]
+
+
+def _used_under_its_guard(items: list[Item], left: set[Value]) -> dict[int, set[Value]]:
+    """By item: the old values under results that only items with the same guard use."""
+    users: dict[Value, list[Item]] = {}
+    for item in items:
+        for values in item.reads.values():
+            for value in values:
+                users.setdefault(value, []).append(item)
+    found: dict[int, set[Value]] = {}
+    for item in items:
+        guard = (item.reads.get("@"), item.rule.negated)
+        for made, old in zip(_made(item), item.reads.get("old", ()), strict=False):
+            if made not in left and all(
+                (user.reads.get("@"), user.rule.negated) == guard for user in users.get(made, ())
+            ):
+                found.setdefault(item.place, set()).add(old)
+    return found
 
 
 def _made(item: Item) -> list[Value]:
