@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -22,6 +23,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("LOWGEMM_CACHE_DIR", str(cache))
         patch.delenv("LOWGEMM_CACHE", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _settled_heap() -> None:
+    """What earlier files keep (decoded kernels, compiled programs) is not gone through again.
+
+    A collection over all of it takes seconds, and tests of who frees what collect often.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

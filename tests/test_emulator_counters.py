@@ -48,7 +48,14 @@ def _both(name: str) -> tuple[RungExecution, Counts]:
         return measured, counted.counts
 
 
-@pytest.mark.parametrize("name", RUNG_NAMES)
+#: The first rungs execute ten times as much as the others.
+LONG = ("ex3", "ex4_16", "ex4_32")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in RUNG_NAMES],
+)
 def test_counts_are_those_of_nsight_compute(name: str) -> None:
     """Warps, threads, wavefronts and sectors of every instruction equal the counters exactly."""
     measured, counts = _both(name)

@@ -368,6 +368,12 @@ def test_a_kernel_with_guarded_loads_is_rewritten(arch: str) -> None:
     cubin = compile_file(source, arch=arch).cubin
     made = rewrite_kernel(cubin)
     assert made.after.cycles < made.before.cycles
+    # A load that waited for the one before it would cost a trip to memory each.
+    code = read_sass(made.cubin)[0].instructions
+    loads = [each.control for each in code[made.new_loop.start // 16 :] if each.name == "LDG"]
+    assert len(loads) == 8
+    for control in loads:
+        assert control.write_scoreboard not in control.waits_for
     workload = Workload.parse(
         "grid=1 block=256 args=f32[2400],f32[2880],f32[12000]:zeros,100,120,24"
     )

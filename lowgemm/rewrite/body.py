@@ -11,6 +11,7 @@ from lowgemm.emulator.operation import Operation
 from lowgemm.emulator.program import Program
 from lowgemm.emulator.rules import PREDICATE, UNIFORM, Rule, Rules
 from lowgemm.errors import RewriteError
+from lowgemm.rewrite.liveness import live_registers
 
 __all__ = ["Body", "Exit", "Item", "Value", "hot_loop", "take_apart"]
 
@@ -123,7 +124,7 @@ def hot_loop(program: Program) -> Loop:
     return loop
 
 
-def take_apart(program: Program, loop: Loop) -> Body:
+def take_apart(program: Program, loop: Loop, *, by_guards: bool = False) -> Body:
     """Follow the registers through a loop body.
 
     Parameters
@@ -132,6 +133,9 @@ def take_apart(program: Program, loop: Loop) -> Body:
         The kernel, ready to execute.
     loop
         One of its loops.
+    by_guards
+        Whether to forget what lies under guarded writes where only users with that guard look. It
+        frees registers, and makes two bodies comparable only if both do without the same.
     """
     first, last = loop.start // 16, loop.end // 16 - 1
     rules = Rules(program).rules
@@ -164,19 +168,37 @@ def take_apart(program: Program, loop: Loop) -> Body:
         if items[-1].is_branch:
             target = operation.instruction.target if index < last else loop.end
             exits.append(Exit(place, target or 0, dict(current)))
-    left = {value for each in exits for value in each.left.values()} | set(current.values())
-    kept = _without_needless_old(items, left)
-    return Body(program, first, last, tuple(kept), entered, dict(current), tuple(exits))
+    needless = _opposite(items)
+    if by_guards:
+        _add_used_under_its_guard(items, _needed(program, first, current, exits), needless)
+    items = [
+        replace(item, reads=_trimmed(item, needless[item.place]))
+        if item.place in needless
+        else item
+        for item in items
+    ]
+    return Body(program, first, last, tuple(items), entered, dict(current), tuple(exits))
 
 
-def _without_needless_old(items: list[Item], left: set[Value]) -> list[Item]:
-    """Forget the old value under a guarded write where nobody can see it.
+def _needed(
+    program: Program, first: int, current: dict[int, Value], exits: list[Exit]
+) -> set[Value]:
+    """The values that are used behind the loop or in its next round."""
+    live = live_registers(program)
+    ways = [(current, live[first])]
+    ways += [(each.left, live[each.target // 16]) for each in exits]
+    # Only of general registers it is known whether they are used.
+    return {
+        value for left, keys in ways for key, value in left.items() if key in keys or key >= UNIFORM
+    }
 
-    Of ``@P0 LDG R1`` and ``@!P0 MOV R1`` one writes in any case, so that nothing is left of before;
-    and of ``@P0 MOV R1, R2`` what is used by ``@P0 LDG R3, [R1]`` alone matters only if it wrote.
-    ``left`` are the values that the loop leaves behind.
+
+def _opposite(items: list[Item]) -> dict[int, set[Value]]:
+    """By item: old values under a guarded write where the opposite guard writes as well.
+
+    Of ``@P0 LDG R1`` and ``@!P0 MOV R1`` one writes in any case, so that nothing is left of before.
     """
-    needless = _used_under_its_guard(items, left)
+    needless: dict[int, set[Value]] = {}
     for second in items:
         for old in second.reads.get("old", ()):
             if old.maker is None:
@@ -186,30 +208,28 @@ def _without_needless_old(items: list[Item], left: set[Value]) -> list[Item]:
             if same and first.rule.negated != second.rule.negated:
                 before = dict(zip(_made(first), first.reads["old"], strict=True))
                 needless.setdefault(first.place, set()).add(before[old])
-    return [
-        replace(item, reads=_trimmed(item, needless[item.place]))
-        if item.place in needless
-        else item
-        for item in items
-    ]
+    return needless
 
 
-def _used_under_its_guard(items: list[Item], left: set[Value]) -> dict[int, set[Value]]:
-    """By item: the old values under results that only items with the same guard use."""
+def _add_used_under_its_guard(
+    items: list[Item], needed: set[Value], needless: dict[int, set[Value]]
+) -> None:
+    """Add the old values under results that only items with the same guard use.
+
+    Of ``@P0 MOV R1, R2`` what is used by ``@P0 LDG R3, [R1]`` alone matters only if it wrote.
+    """
     users: dict[Value, list[Item]] = {}
     for item in items:
         for values in item.reads.values():
             for value in values:
                 users.setdefault(value, []).append(item)
-    found: dict[int, set[Value]] = {}
     for item in items:
         guard = (item.reads.get("@"), item.rule.negated)
         for made, old in zip(_made(item), item.reads.get("old", ()), strict=False):
-            if made not in left and all(
+            if made not in needed and all(
                 (user.reads.get("@"), user.rule.negated) == guard for user in users.get(made, ())
             ):
-                found.setdefault(item.place, set()).add(old)
-    return found
+                needless.setdefault(item.place, set()).add(old)
 
 
 def _made(item: Item) -> list[Value]:

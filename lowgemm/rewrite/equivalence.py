@@ -16,8 +16,8 @@ from lowgemm.binary.instruction import Instruction
 from lowgemm.binary.sass import SassKernel
 from lowgemm.emulator.program import compile_program
 from lowgemm.emulator.rules import UNIFORM, register_name
-from lowgemm.rewrite.allocate import live_registers
 from lowgemm.rewrite.body import Body, Item, hot_loop, take_apart
+from lowgemm.rewrite.liveness import live_registers
 from lowgemm.rewrite.schedule import memory_effect
 from lowgemm.rewrite.tile import is_copy, is_plain_ffma
 
@@ -63,9 +63,14 @@ def find_difference(original: SassKernel, rewritten: SassKernel) -> str | None:
     UnknownInstructionError
         An instruction is not known.
     """
+    found = _difference(original, rewritten, by_guards=False)
+    return found if found is None else _difference(original, rewritten, by_guards=True)
+
+
+def _difference(original: SassKernel, rewritten: SassKernel, *, by_guards: bool) -> str | None:
     program = compile_program(original)
     loop = hot_loop(program)
-    old = take_apart(program, loop)
+    old = take_apart(program, loop, by_guards=by_guards)
     count = len(original.instructions)
     inside = range(old.first, old.last + 1)
     for index, (one, other) in enumerate(
@@ -80,7 +85,7 @@ def find_difference(original: SassKernel, rewritten: SassKernel) -> str | None:
     loops = {each.start: each for each in sass_flow(rewritten).loops}
     if entry.end not in loops:
         return "no loop stands behind the moves on the way in"
-    new = take_apart(compile_program(rewritten), loops[entry.end])
+    new = take_apart(compile_program(rewritten), loops[entry.end], by_guards=by_guards)
     if len(old.exits) != len(new.exits):
         return f"the loop is left at {len(new.exits)} places instead of {len(old.exits)}"
     exits = []

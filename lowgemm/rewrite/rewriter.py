@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowgemm.binary.cubin import read_cubin
@@ -16,7 +17,6 @@ from lowgemm.isa import ControlWord, Space
 from lowgemm.rewrite.allocate import (
     Allocation,
     allocate,
-    live_registers,
     needed_behind,
     register_limit,
 )
@@ -25,6 +25,7 @@ from lowgemm.rewrite.cost import LoopCost, loop_cost
 from lowgemm.rewrite.emit import NOP, Word, branch, emit_body, emit_moves, pack, with_control
 from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import find_hazards
+from lowgemm.rewrite.liveness import live_registers
 from lowgemm.rewrite.schedule import Schedule, Spread, plan_schedule
 from lowgemm.rewrite.scoreboards import assign_scoreboards, mend
 from lowgemm.rewrite.temporaries import Temporary, find_temporaries
@@ -100,22 +101,42 @@ def rewrite_kernel(
     """
     chosen = _kernel(cubin, kernel)
     program = compile_program(chosen)
-    body = take_apart(program, hot_loop(program))
+    last: RewriteError | None = None
+    for by_guards in (False, True):
+        body = take_apart(program, hot_loop(program), by_guards=by_guards)
+        try:
+            return _tried(cubin, chosen, body, (spread,) if spread is not None else _SPREADS)
+        except RewriteError as error:
+            last = last or error
+    assert last is not None
+    raise last
+
+
+def _tried(
+    cubin: bytes, kernel: SassKernel, body: Body, spreads: Sequence[Spread]
+) -> RewrittenKernel:
+    """The first rewrite that succeeds.
+
+    Raises
+    ------
+    RewriteError
+        None does.
+    """
     tile = find_tile(body)
     _check_overlapped(body)
-    live = live_registers(program)
+    live = live_registers(body.program)
     loop = _HotLoop(
         body,
         tile,
         plan_walk(tile),
         find_temporaries(body, tile, needed_behind(body, live)),
         live,
-        register_limit(chosen),
+        register_limit(kernel),
     )
     last: RewriteError | None = None
-    for each in (spread,) if spread is not None else _SPREADS:
+    for each in spreads:
         try:
-            return _rewritten(cubin, chosen, loop, each)
+            return _rewritten(cubin, kernel, loop, each)
         except RewriteError as error:
             last = last or error
     assert last is not None
@@ -267,9 +288,11 @@ class _Draft:
         for _ in range(_ROUNDS):
             code = self._old_code + pack(self.words)
             made = with_grown_code(self._cubin, self._kernel.name, code, self.registers)
-            hazards = find_hazards(_kernel(made, self._kernel.name))
+            kernel = _kernel(made, self._kernel.name)
+            hazards = find_hazards(kernel)
             if not hazards:
                 return made
-            if not mend(self.words, self.begin, hazards):
+            loads = frozenset(each.address for each in kernel.instructions if each.name == "LDG")
+            if not mend(self.words, self.begin, hazards, loads):
                 break
         raise RewriteError(f"hazards are left: {hazards[0]}", "report this loop")

@@ -83,7 +83,9 @@ _SHARED_LATENCY, _GLOBAL_LATENCY = 24, 256
 
 def _groups(body: Body, tile: Tile, walk: Walk, schedule: Schedule) -> list[_Group]:
     index = {_place(each): number for number, each in enumerate(schedule.order)}
-    needed = _first_readers(body, schedule, index)
+    needed = {
+        **_first_overwriters(body, schedule, index), **_first_readers(body, schedule, index)
+    }  # fmt: skip
     together = load_groups(tile, walk)
     grouped = {place for group in together for place in group}
     alone = [
@@ -126,6 +128,31 @@ def _first_readers(body: Body, schedule: Schedule, index: dict[int, int]) -> dic
                 users += [index[u.place] + length for u, *_ in again if u.place in index]
                 if users:
                     found[item.place] = min(*users, found.get(item.place, users[0]))
+    return found
+
+
+def _first_overwriters(body: Body, schedule: Schedule, index: dict[int, int]) -> dict[int, int]:
+    """By place of a store to shared memory: where the first of its sources is written over.
+
+    Its data comes from global memory for each round anew, into the same registers; the load that
+    brings it must not wait for one that has just been issued.
+    """
+    length = len(schedule.order)
+    writers: dict[int, list[int]] = {}
+    for item in body.items:
+        for values in item.writes.values():
+            for value in values:
+                if item.place in index:
+                    writers.setdefault(value.key, []).append(index[item.place])
+    found: dict[int, int] = {}
+    for item in body.items:
+        if item.name != "STS" or item.place not in index:
+            continue
+        here = index[item.place]
+        keys = {value.key for values in item.reads.values() for value in values}
+        later = [at if at > here else at + length for key in keys for at in writers.get(key, ())]
+        if later:
+            found[item.place] = min(later)
     return found
 
 
@@ -173,8 +200,17 @@ def _waiting(one: _Group, other: _Group, length: int) -> int:
 # ---- waits and stalls
 
 
-def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...]) -> bool:
+def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...], loads: frozenset[int]) -> bool:
     """Add the waits and stalls that hazards ask for, to words that begin at an address.
+
+    Parameters
+    ----------
+    words, base
+        The code, changed in place, and its address.
+    hazards
+        What the checker found.
+    loads
+        The addresses of loads from global memory.
 
     Returns
     -------
@@ -182,7 +218,7 @@ def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...]) -> bool:
         Whether anything was changed.
     """
     changed = False
-    for hazard in _first_users(hazards):
+    for hazard in _first_users(hazards, loads):
         at, made = (hazard.address - base) // 16, (hazard.producer - base) // 16
         if hazard.kind is HazardKind.STALE_REUSE:
             raise RewriteError(f"the rewriter made stale code: {hazard}", "report this loop")
@@ -207,11 +243,12 @@ def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...]) -> bool:
     return changed
 
 
-def _first_users(hazards: tuple[Hazard, ...]) -> list[Hazard]:
+def _first_users(hazards: tuple[Hazard, ...], loads: frozenset[int]) -> list[Hazard]:
     """Of those that a scoreboard is missing for: the first after each producer, round the loop.
 
     Where the first one waits the others need not, and must not: later operations may have set the
-    scoreboard again.
+    scoreboard again. Least of all may a load from global memory wait where somebody has read what
+    was in its register: for the loads just issued it would wait a trip to memory each.
     """
     first: dict[tuple[int, HazardKind], Hazard] = {}
     for hazard in hazards:
@@ -220,9 +257,12 @@ def _first_users(hazards: tuple[Hazard, ...]) -> list[Hazard]:
                 hazard, first.get((hazard.address, hazard.kind), hazard), key=lambda h: h.missing
             )
             continue
-        known = first.setdefault((hazard.producer, hazard.kind), hazard)
+        kind = hazard.kind
+        if kind is HazardKind.RESULT_OVERWRITTEN and hazard.address in loads:
+            kind = HazardKind.NOT_WAITED
+        known = first.setdefault((hazard.producer, kind), hazard)
         if _comes_before(hazard, known):
-            first[hazard.producer, hazard.kind] = hazard
+            first[hazard.producer, kind] = hazard
     return list(first.values())
 
 
