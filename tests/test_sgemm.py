@@ -51,6 +51,7 @@ from lowgemm.gemm import (
 )
 from lowgemm.gemm.arrays import ArrayReader, reader_of
 from lowgemm.gemm.choice import shipped_table, user_table
+from lowgemm.gemm.engine import stream_key
 from lowgemm.gemm.kernels import KERNELS, SgemmKernel, choices, kernel_named
 from lowgemm.runtime import Array, ArrayView, Device, ElementType
 from lowgemm.studies.suite import SUITE
@@ -280,10 +281,11 @@ def telling(kernel: SgemmKernel) -> list[tuple[Kind, Kind]]:
     """Two of them, others for each kernel: all pairs together. All for a single column."""
     number = KERNELS.index(kernel)
     found = list(pairs(kernel).values())
-    if kernel.bn > 1:
-        # Of 16 instances, one for each two kinds, 5 and 7 lead to other kinds of both operands.
-        found = [found[(5 * number + 7 * each) % len(found)] for each in range(2)]
-    return [each[number % len(each)] for each in found]
+    if kernel.bn == 1:
+        return list(itertools.chain(*found))
+    # Of 16 instances, one for each two kinds, 5 and 7 lead to other kinds of both operands.
+    few = (found[(5 * number + 7 * each) % len(found)] for each in range(2))
+    return [each[number % len(each)] for each in few]
 
 
 def cases() -> Iterator[Any]:
@@ -1019,9 +1021,9 @@ def test_a_devices_own_arrays(plain: Emulator) -> None:
 def test_a_call_is_repeated_on_other_arrays(plain: Emulator) -> None:
     """Arrays of one layout are computed by one plan: each call has its own pointers and factors."""
     for seed, (alpha, beta) in enumerate(((1.0, 0.0), (2.0, 1.0), (-1.0, 0.5), (0.0, 2.0))):
-        a, b, c = (random(6, 6, seed=3 * seed + each) for each in range(3))
+        a, b, c = (random(8, 8, seed=3 * seed + each) for each in range(3))
         for lead in (0, 1, 4):
-            there = [plain.upload(np.zeros(64, "f4")).view(lead, (6, 6)) for _ in range(3)]
+            there = [plain.upload(np.zeros(80, "f4")).view(lead, (8, 8)) for _ in range(3)]
             for array, host in zip(there, (a, b, c), strict=True):
                 array.upload(host)
             sgemm(*there, alpha=alpha, beta=beta)
@@ -1749,3 +1751,14 @@ def test_the_model_alone_chooses_well() -> None:
         ratios.append(tuned.measured[0].median_us / times.get(choice, 3 * max(times.values())))
     assert math.exp(sum(map(math.log, ratios)) / len(ratios)) > 0.97
     assert min(ratios) > 0.75
+
+
+def test_streams_are_told_apart_as_the_driver_does() -> None:
+    """The default stream has two names; the per-thread one is another in each thread."""
+    assert stream_key(None) == stream_key(0) == stream_key(1) != stream_key(7)
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(stream_key(2)))
+    thread.start()
+    thread.join()
+    assert found != [stream_key(2)]
+    assert stream_key(2) == stream_key(2)

@@ -24,7 +24,7 @@ from lowgemm.errors import (
 )
 from lowgemm.gemm.arrays import ArrayReader, reader_of
 from lowgemm.gemm.call import Layout, SgemmCall
-from lowgemm.gemm.engine import Sgemm
+from lowgemm.gemm.engine import Sgemm, stream_key
 from lowgemm.runtime import (
     Array,
     ArrayView,
@@ -161,10 +161,16 @@ def _stream_key(stream: object) -> object:
     StreamDeviceError
         It is no stream.
     """
-    if stream is None or type(stream) is int:
+    handle = _handle(stream)
+    return stream if handle is None else stream_key(handle)
+
+
+def _handle(stream: object) -> int | None:
+    """A CUDA stream's handle; None for a stream of the emulator."""
+    if type(stream) is int:
         return stream
     if isinstance(stream, Stream) and not hasattr(stream, "__cuda_stream__"):
-        return stream
+        return None
     return foreign_stream_handle(stream)
 
 
@@ -284,7 +290,7 @@ def _planned(
     """The plan, and the addresses of the arrays."""
     names = ("a", "b", "out")[: len(arrays)]
     views = [
-        reader.view(array, options.stream if isinstance(options.stream, int) else 0)
+        reader.view(array, _handle(stream) or 0)
         for reader, array in zip(readers, arrays, strict=True)
     ]
     matrices = [_Matrices.of(name, view) for name, view in zip(names, views, strict=True)]

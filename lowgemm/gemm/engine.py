@@ -88,7 +88,7 @@ class Sgemm:
         self.chip = chip_of(device)
         self.chooser = chooser if chooser is not None else Chooser.of(device.name)
         self._kernels: dict[tuple[str, str], Kernel] = {}
-        self._workspaces: dict[int, tuple[Array, Array]] = {}
+        self._workspaces: dict[object, tuple[Array, Array]] = {}
         self._lock = threading.RLock()
 
     def choices(self, call: SgemmCall) -> tuple[Choice, ...]:
@@ -184,7 +184,7 @@ class Sgemm:
     def _workspace(self, stream: object) -> tuple[Array, Array]:
         """Flags of zeros, and partial sums, for launches that follow each other in one stream."""
         on_gpu = self.device.takes_cuda_arrays and stream is not None
-        key = foreign_stream_handle(stream) if on_gpu else 0
+        key = stream_key(foreign_stream_handle(stream) if on_gpu else None)
         with self._lock:
             if key not in self._workspaces:
                 partial = PARTIAL_BYTES_PER_MULTIPROCESSOR // 4 * self.device.multiprocessors
@@ -193,6 +193,16 @@ class Sgemm:
                     self.device.empty(partial),
                 )
             return self._workspaces[key]
+
+
+def stream_key(handle: object) -> object:
+    """What tells streams apart: the default stream has two names, and its per-thread one many."""
+    if handle is None or handle == _LEGACY_STREAM:
+        return 0
+    return (handle, threading.get_ident()) if handle == _PER_THREAD_STREAM else handle
+
+
+_LEGACY_STREAM, _PER_THREAD_STREAM = 1, 2
 
 
 def chip_of(device: Device) -> Chip:
