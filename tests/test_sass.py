@@ -287,16 +287,15 @@ def through_the_tools(seed: int, count: int) -> None:
             assert time.perf_counter() - begin < 20
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_tools_trouble_with_damage_is_typed(seed: int) -> None:
+def test_the_tools_trouble_with_damage_is_typed() -> None:
     """A tool may crash or hang on a damaged cubin: that is an error with a name, in time."""
-    through_the_tools(seed, 20)
+    through_the_tools(0, 12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 50))
+@pytest.mark.parametrize("seed", range(50))
 def test_the_tools_trouble_with_much_damage_is_typed(seed: int) -> None:
-    """The same for another 960 damaged cubins."""
+    """The same for a thousand damaged cubins."""
     through_the_tools(seed, 20)
 
 
@@ -309,7 +308,7 @@ def test_what_is_no_cubin_is_refused(data: bytes) -> None:
 
 def test_the_corpus_is_what_it_says() -> None:
     """Thirty-two files of kernels that are no GEMM, and every rung."""
-    assert len(OTHERS) == 32
+    assert len(OTHERS) == 33
     assert set(RUNG_NAMES) < set(ALL)
 
 
