@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(THREADS) sgemm_gemv_k(const Sgemm g) {
     for (int distance = 16; distance; distance /= 2)
         sum += __shfl_xor_sync(~0u, sum, distance);
     if constexpr (EACH > 1) {
-        __shared__ float shared[WARPS];
+        // Aligned: the words beside it are not read with it.
+        __shared__ __align__(16) float shared[WARPS];
         if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = sum;
         __syncthreads();
         sum = 0.0f;

@@ -10,7 +10,7 @@ import pytest
 from control_words import Mutant, hazards_of_a_run, mutants, with_control
 from corpus import ALL, build
 
-from lowgemm import compile_source
+from lowgemm import compile_file, compile_source
 from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.patch import with_code
@@ -18,7 +18,7 @@ from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator import Emulator
 from lowgemm.emulator.program import compile_program
 from lowgemm.errors import UnknownInstructionError
-from lowgemm.gemm import RUNG_NAMES, compile_rung, rung
+from lowgemm.gemm import RUNG_NAMES, compile_rung, kernel_directory, rung
 from lowgemm.rewrite import Hazard, HazardKind, find_hazards
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
@@ -46,6 +46,15 @@ def test_other_kernels_have_no_hazard(arch: str) -> None:
                 assert not find_hazards(program), (name, kernel.name)
                 checked += 1
     assert checked > FEWEST
+
+
+def test_a_call_from_which_nothing_returns_is_a_jump() -> None:
+    """Before sm_90 ptxas leaves loops by such calls; ways through them are not multiplied."""
+    path = kernel_directory() / "sgemm_stream_k.cu"
+    build = compile_file(path, arch="sm_80", name_expressions=("sgemm_stream_k<K16, X16>",))
+    kernel = read_sass(build.cubin)[0]
+    assert any(each.name == "CALL" for each in kernel.instructions)
+    assert not find_hazards(kernel)
 
 
 def test_an_instruction_that_nobody_knows_is_refused() -> None:

@@ -307,7 +307,7 @@ def test_what_is_no_cubin_is_refused(data: bytes) -> None:
 
 
 def test_the_corpus_is_what_it_says() -> None:
-    """Thirty-two files of kernels that are no GEMM, and every rung."""
+    """Thirty-three files of kernels that are no rungs, and every rung."""
     assert len(OTHERS) == 33
     assert set(RUNG_NAMES) < set(ALL)
 

@@ -32,7 +32,10 @@ __all__ = ["rewrite"]
 Targets = Annotated[list[str], typer.Argument(help="Rungs, .cu files or .cubin files.")]
 Written = Annotated[
     Path | None,
-    typer.Option("--output", help="Write the rewritten cubin here (one file, one architecture)."),
+    typer.Option(
+        "--output",
+        help="Write the cubin here if one was rewritten (one architecture).",
+    ),
 ]
 
 
@@ -90,7 +93,7 @@ def rewrite(
             found.append(
                 rewrite_cubin(cubin, names=names, only=only, workload=workload, devices=devices)
             )
-    if output:
+    if output and found[0].any:
         write_bytes(output, found[0].cubin)
     if as_json:
         print_json(rewriting_data(found))

@@ -68,6 +68,8 @@ def suite(
     if reduced:
         _check_reduced(only, device, as_json=as_json)
         return
+    if device is DeviceChoice.EMULATOR:
+        raise typer.BadParameter("the emulator has no clock: add --reduced, which checks alone")
     from lowgemm.report.suite import read_suite, write_suite
     from lowgemm.view.suite import suite_markdown, suite_view
 
@@ -82,6 +84,14 @@ def suite(
         show(suite_view(report))
     if not all(row.passed for row in report.rows):
         raise typer.Exit(1)
+
+
+def _check_gpu(remedy: str) -> None:
+    from lowgemm.device import gpu_available
+    from lowgemm.errors import NoGpuError
+
+    if not gpu_available():
+        raise NoGpuError("there is no GPU, and only a GPU has times", remedy)
 
 
 def _check_reduced(only: str | None, device: DeviceChoice | None, *, as_json: bool) -> None:
@@ -117,6 +127,7 @@ def _measured(only: str | None, *, check: bool) -> SuiteReport:
     from lowgemm.studies.suite import run_suite
 
     cases = _cases(only)
+    _check_gpu("lowgemm suite --reduced checks on the emulator")
     with Gpu() as gpu, progress_bar() as progress:
         results = run_suite(gpu, cases, check=check, progress=progress)
         rows = tuple(suite_row(result) for result in results)
@@ -135,13 +146,14 @@ def tune(
     again: Again = False,
     as_json: Json = False,
 ) -> None:
-    """Measure which kernel of sgemm() is the fastest, and keep it; ^C and a new call go on."""
+    """Measure on a GPU which kernel of sgemm() is the fastest, and keep it; ^C and go on later."""
     from lowgemm.device import Gpu
     from lowgemm.gemm import GemmProblem, SgemmCall
     from lowgemm.gemm.choice import user_table
     from lowgemm.studies.suite import SUITE
     from lowgemm.studies.tuning import tune
 
+    _check_gpu("run it where the kernels are to run; without a table a model chooses")
     calls = [case.call for case in SUITE]
     if size:
         calls = [

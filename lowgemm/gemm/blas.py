@@ -21,6 +21,7 @@ from lowgemm.errors import (
     DtypeError,
     OverlapError,
     ProblemSizeError,
+    StreamDeviceError,
 )
 from lowgemm.gemm.arrays import ArrayReader, reader_of
 from lowgemm.gemm.call import Layout, SgemmCall
@@ -33,6 +34,7 @@ from lowgemm.runtime import (
     Stream,
     foreign_stream_handle,
 )
+from lowgemm.runtime.interchange import has_cuda_interface
 from lowgemm.runtime.shapes import shown
 
 __all__ = ["sgemm"]
@@ -97,9 +99,10 @@ def sgemm(
     OverlapError
         ``out`` shares memory with ``a`` or ``b``.
     ArgumentTypeError, ArgumentValueError
-        A factor is no number, or overflows FP32; ``beta`` without ``out``.
+        A factor is no number, or overflows FP32; ``beta`` without ``out``; a ``transpose`` that is
+        neither True nor False.
     StreamDeviceError
-        The stream is none of the arrays' device.
+        The stream is none of the arrays' device, or was given with numpy arrays.
 
     Examples
     --------
@@ -112,7 +115,12 @@ def sgemm(
     alpha, beta = _factor("alpha", alpha), _factor("beta", beta)
     if out is None and beta != 0.0:
         raise ArgumentValueError(f"beta = {beta} without a C", "hand in out, which is C")
+    _check_flags(transpose_a, transpose_b)
     if isinstance(a, np.ndarray):
+        if stream is not None:
+            raise StreamDeviceError(
+                f"stream = {shown(stream)} with numpy arrays", "leave it out: they are waited for"
+            )
         return _on_host(a, b, out, alpha, beta, bool(transpose_a), bool(transpose_b))
     arrays = (a, b) if out is None else (a, b, out)
     readers = [reader_of(type(each)) for each in arrays]
@@ -135,6 +143,9 @@ def sgemm(
             if len(plans) >= _MOST_PLANS:
                 plans.clear()
             plans[key] = plan
+    for reader, array in zip(readers[1:], arrays[1:], strict=True):
+        if reader is not readers[0]:  # another library: its own current stream comes first
+            plan.wait_for(reader.current_stream(array), stream)
     if out is None:
         out = readers[0].empty(a, plan.shape, plan.device)
         pointers = [*pointers, reader_of(type(out)).mark(out)[1]]
@@ -207,6 +218,11 @@ class _Matrices:
         empty = 0 in view.shape
         return cls(view.shape, strides, 0 if empty else 4 * first, 0 if empty else 4 * end)
 
+    @classmethod
+    def contiguous(cls, name: str, shape: tuple[int, ...]) -> _Matrices:
+        """Matrices of that shape without gaps."""
+        return cls.of(name, ArrayView(0, shape, None, _FLOAT32, False, None, None))
+
     @property
     def transposed(self) -> _Matrices:
         swap = (*range(len(self.shape) - 2), len(self.shape) - 1, len(self.shape) - 2)
@@ -265,6 +281,12 @@ class _Plan:
         for launch, to_a, to_b, to_c in self.launches:
             launch(c + to_c, a + to_a, b + to_b, alpha, beta)
 
+    def wait_for(self, other: object, stream: object) -> None:
+        """Let the call's stream wait for another."""
+        if other is not None and isinstance(self.device, Gpu):
+            handle = self.device.stream_handle(other)
+            self.device.context.order(handle, self.device.stream_handle(stream))
+
     def check_overlap(self, a: int, b: int, c: int) -> None:
         """Refuse a C that shares memory with A or B."""
         first, end = c + self.c.first, c + self.c.end
@@ -289,6 +311,13 @@ def _planned(
 ) -> tuple[_Plan, list[int]]:
     """The plan, and the addresses of the arrays."""
     names = ("a", "b", "out")[: len(arrays)]
+    for name, array in zip(names, arrays, strict=True):
+        if not isinstance(array, Array) and not has_cuda_interface(array):
+            raise ArrayLayoutError(
+                f"{name} is {_article(type(array).__name__)}, no array on a device",
+                "hand in numpy arrays alone (np.asarray(x, np.float32)), or arrays of one device "
+                "alone (device.upload(x))",
+            )
     views = [
         reader.view(array, _handle(stream) or 0)
         for reader, array in zip(readers, arrays, strict=True)
@@ -304,7 +333,7 @@ def _planned(
         _check_output(c, views[2], shape)
         aligned = [not view.pointer % _VECTOR_BYTES for view in views]
     else:
-        c = _Matrices.of("out", ArrayView(0, shape, None, _FLOAT32, False, None, None))
+        c = _Matrices.contiguous("out", shape)
         aligned = [not view.pointer % _VECTOR_BYTES for view in views] + [True]
     if isinstance(device, Gpu):
         for view in views:
@@ -317,12 +346,17 @@ def _planned(
 _FLOAT32 = ElementType("float32", 4)
 
 
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
+
+
 def _check_shapes(a: _Matrices, b: _Matrices) -> tuple[int, ...]:
     """The dimensions of the batch."""
     if a.shape[-1] != b.shape[-2]:
         raise ProblemSizeError(
             f"op(a) is {a.shape[-2]} x {a.shape[-1]} and op(b) {b.shape[-2]} x {b.shape[-1]}",
-            "op(a) is m x k, op(b) is k x n",
+            f"op(a) is m x k, op(b) is k x n: {a.shape[-1]} and {b.shape[-2]} must be one k; "
+            "transpose_a and transpose_b turn them",
         )
     try:
         return np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -338,16 +372,32 @@ def _check_output(c: _Matrices, view: ArrayView, shape: tuple[int, ...]) -> None
         raise ProblemSizeError(f"out has shape {c.shape}, not {shape}", "hand in one of that shape")
     if view.readonly:
         raise ArrayLayoutError("out is read-only", "hand in an array that may be written to")
-    reach = 1
-    for stride, extent in sorted(
-        (abs(s), e) for s, e in zip(c.strides, c.shape, strict=True) if e > 1
-    ):
-        if stride < reach and 0 not in shape:
-            raise ArrayLayoutError(
-                f"elements of out share memory (strides of {c.strides} elements)",
-                "hand in an array with an element of its own for each",
-            )
+    _check_distinct(c.strides, c.shape, 1)
+
+
+#: Elements of an out up to which those that may share memory are looked at one by one.
+_MOST_LOOKED_AT = 1 << 22
+
+
+def _check_distinct(strides: tuple[int, ...], shape: tuple[int, ...], size: int) -> None:
+    """Refuse an out with elements, of a size in the unit of its strides, that share memory."""
+    if 0 in shape:
+        return
+    steps = [(abs(s), e) for s, e in zip(strides, shape, strict=True) if e > 1]
+    reach, distinct = size, True
+    for stride, extent in sorted(steps):
+        distinct &= stride >= reach
         reach += (extent - 1) * stride
+    if not distinct and math.prod(shape) <= _MOST_LOOKED_AT:
+        places = np.zeros(1, np.int64)
+        for stride, extent in steps:
+            places = (places[:, None] + np.arange(extent) * stride).ravel()
+        distinct = bool(np.all(np.diff(np.sort(places)) >= size))
+    if not distinct:
+        raise ArrayLayoutError(
+            f"elements of out share memory (strides {strides}, shape {shape})",
+            "hand in an array with an element of its own for each",
+        )
 
 
 def _device_of(
@@ -486,22 +536,20 @@ def _check_host_output(
     a: _HostArray, b: _HostArray, out: _HostArray, transpose_a: bool, transpose_b: bool
 ) -> None:
     """Refuse an out that could not be written back."""
-    one, two, c = (
-        _Matrices.of(name, _host_view(each)) for name, each in (("a", a), ("b", b), ("out", out))
-    )
-    one, two = one.transposed if transpose_a else one, two.transposed if transpose_b else two
-    shape = (*_check_shapes(one, two), one.shape[-2], two.shape[-1])
-    _check_output(c, _host_view(out), shape)
+    if not out.flags.writeable:
+        raise ArrayLayoutError("out is read-only", "hand in an array that may be written to")
+    one = np.swapaxes(a, -1, -2) if transpose_a and a.ndim > 1 else a
+    two = np.swapaxes(b, -1, -2) if transpose_b and b.ndim > 1 else b
+    shapes = [_Matrices.contiguous(name, each.shape) for name, each in (("a", one), ("b", two))]
+    shape = (*_check_shapes(*shapes), one.shape[-2], two.shape[-1])
+    if out.shape != shape:
+        raise ProblemSizeError(
+            f"out has shape {out.shape}, not {shape}", "hand in one of that shape"
+        )
+    _check_distinct(out.strides, out.shape, out.itemsize)
     for name, array in (("a", a), ("b", b)):
         if np.may_share_memory(array, out):
             _check_exactly(name, array, out)
-
-
-def _host_view(array: _HostArray) -> ArrayView:
-    readonly = not array.flags.writeable
-    return ArrayView(
-        array.ctypes.data, array.shape, array.strides, _FLOAT32, readonly, None, None, array
-    )
 
 
 _HostArray = np.ndarray[Any, Any]
@@ -515,6 +563,15 @@ def _host_device() -> Device:
         if not _HOST_DEVICES:
             _HOST_DEVICES.append(_gpu(0) if gpu_available() else Emulator(_EMULATED))
         return _HOST_DEVICES[0]
+
+
+def _check_flags(*flags: object) -> None:
+    for flag in flags:
+        if not isinstance(flag, (bool, np.bool_)):
+            raise ArgumentTypeError(
+                f"transpose = {shown(flag)} is neither True nor False",
+                "BLAS's 'N' is False, 'T' is True",
+            )
 
 
 def _factor(name: str, value: Any) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lowgemm.errors import ArgumentValueError, OutputError
 from lowgemm.gemm.call import SgemmCall
-from lowgemm.gemm.kernels import Chip, Choice, choices
+from lowgemm.gemm.kernels import KERNELS, Chip, Choice, choices
 from lowgemm.toolchain import cache_directory
 
 __all__ = ["Chooser", "Measured", "Tuned", "TuningTable"]
@@ -24,6 +24,7 @@ _FORMAT = 1
 _NEAR = 1.0
 #: What another way of copying an operand counts for, in doublings.
 _OTHER_KIND = 0.3
+_MOST_KNOWN = 4096
 _KEY = re.compile(r"(\d+)x(\d+)x(\d+)(?: b(\d+))? (\w+) (\w+)")
 
 
@@ -84,7 +85,8 @@ class TuningTable:
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             return None
         try:
-            entries = {key: _entry(key, rows) for key, rows in content["entries"].items()}
+            read = (_entry(key, rows) for key, rows in content["entries"].items())
+            entries = {each.key: each for each in read if each is not None}
             return cls(str(content["gpu"]), entries)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(path) from error
@@ -123,10 +125,18 @@ class TuningTable:
             ) from error
 
 
-def _entry(key: str, rows: Mapping[str, Any]) -> Tuned:
-    measured = [Measured(Choice.parse(name), *map(float, times)) for name, times in rows.items()]
-    if not measured or not _KEY.fullmatch(key):
+def _entry(key: str, rows: Mapping[str, Any]) -> Tuned | None:
+    """What was measured for a call; None where no kernel of it is there any more."""
+    if not rows or not _KEY.fullmatch(key):
         raise ValueError(key)
+    known = {kernel.name for kernel in KERNELS}
+    measured = [
+        Measured(Choice.parse(name), *map(float, times))
+        for name, times in rows.items()
+        if name.partition("/")[0] in known
+    ]
+    if not measured:
+        return None
     return Tuned(key, tuple(sorted(measured, key=lambda each: each.median_us)))
 
 
@@ -162,6 +172,8 @@ class Chooser:
         key = (call.key, chip)
         known = self._known.get(key)
         if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             known = self._known[key] = self._find(call, chip)
         return known
 

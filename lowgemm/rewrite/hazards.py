@@ -250,6 +250,7 @@ class _Search:
         self._functions = [
             self._block_at[at] for at in program.kernel.functions if at in self._block_at
         ]
+        self._returning = self._blocks_before_a_return()
         self._found: dict[tuple[int, int, int, HazardKind], Hazard] = {}
 
     def run(self) -> Iterable[Hazard]:
@@ -275,6 +276,25 @@ class _Search:
                     todo.append(after)
         return self._found.values()
 
+    def _blocks_before_a_return(self) -> set[int]:
+        """The blocks from which some way leads to a RET."""
+        blocks = self._flow.blocks
+        before: dict[int, list[int]] = {}
+        for block in blocks:
+            for after in block.successors:
+                before.setdefault(after, []).append(block.index)
+            last = self._instructions[block.last]
+            if last.name == "CALL" and last.target in self._block_at:
+                before.setdefault(self._block_at[last.target], []).append(block.index)
+        todo = [each.index for each in blocks if self._instructions[each.last].name == "RET"]
+        found = set(todo)
+        while todo:
+            for each in before.get(todo.pop(), ()):
+                if each not in found:
+                    found.add(each)
+                    todo.append(each)
+        return found
+
     def _entries(self) -> list[int]:
         """Where execution begins: the kernel, and functions that nothing is seen to call."""
         called = {each.target for each in self._instructions if each.name == "CALL"}
@@ -297,7 +317,8 @@ class _Search:
                 inner = (*context, block + 1)
                 known = last.target is not None and last.target in self._block_at
                 for at in [self._block_at[last.target or 0]] if known else self._functions:
-                    yield inner, at
+                    # Before sm_90 ptxas leaves some loops by a CALL from which nothing returns.
+                    yield inner if at in self._returning or not known else context, at
         elif last.name == "RET" and context:
             yield context[:-1], context[-1]
 
