@@ -20,6 +20,7 @@ from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.patch import with_code, with_grown_code
 from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator import Emulator, Finding, FindingKind
+from lowgemm.emulator.program import compile_program
 from lowgemm.errors import (
     ArgumentValueError,
     CubinError,
@@ -36,6 +37,7 @@ from lowgemm.rewrite import (
     rewrite_kernel,
     verify_on,
 )
+from lowgemm.rewrite.body import hot_loop, take_apart
 from lowgemm.runtime.workload import Workload
 from lowgemm.studies.ladder import upload_operands
 
@@ -427,3 +429,42 @@ def test_shorter_code_is_refused() -> None:
         with_grown_code(cubin, kernel.name, b"")
     with pytest.raises(KernelNotFoundError):
         with_grown_code(cubin, "nope", b"")
+
+
+# ---- what lies under guarded writes
+
+GUARDED = """
+extern "C" __global__ void k(float* out, const float* in, int n, int stop, unsigned t) {
+    extern __shared__ float shared[];
+    float sum = 0, value = 0;
+    unsigned v = threadIdx.x, s = 8 * threadIdx.x;
+#pragma unroll 1
+    for (int i = 0; i < n; ++i) {
+        v += i;
+        asm volatile("{ .reg .pred p; .reg .b64 q; setp.lt.s32 p, %3, %4;" BODY "}"
+                     : "+f"(value), "+r"(v)
+                     : "l"(in), "r"(i), "r"(stop), "l"(4ll * i * i), "r"(t), "r"(s)
+                     : "memory");
+        sum = sum * value + 1;
+    }
+    out[threadIdx.x] = sum + v;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "dropped"),
+    [
+        ("@p add.u64 q, %2, %5; @p ld.global.f32 %0, [q];", "MOV", True),
+        ("@p xor.b32 %1, %1, %6; st.shared.b32 [%7], %1; @!p shl.b32 %1, %1, 3;", "LOP3", False),
+        ("@p xor.b32 %1, %1, %6; @p shl.b32 %1, %1, 3; st.shared.b32 [%7], %1;", "LOP3", False),
+    ],
+)
+def test_old_values_count_where_somebody_may_see_them(body: str, name: str, dropped: bool) -> None:
+    """Without the guard, or through another guarded write; not where only that guard looks."""
+    source = GUARDED.replace("BODY", f'"{body}"')
+    program = compile_program(read_sass(compile_source(source, arch="sm_90").cubin)[0])
+    parts = take_apart(program, hot_loop(program), by_guards=True)
+    guarded = [each for each in parts.items if each.name == name and "old" in each.reads]
+    assert guarded
+    assert all((not each.reads["old"]) == dropped for each in guarded)

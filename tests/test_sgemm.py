@@ -53,6 +53,7 @@ from lowgemm.gemm.arrays import ArrayReader, reader_of
 from lowgemm.gemm.choice import shipped_table, user_table
 from lowgemm.gemm.engine import stream_key
 from lowgemm.gemm.kernels import KERNELS, SgemmKernel, choices, kernel_named
+from lowgemm.report.suite import SuiteReport, SuiteRow, read_suite, write_suite
 from lowgemm.runtime import Array, ArrayView, Device, ElementType
 from lowgemm.studies.suite import SUITE
 
@@ -1811,3 +1812,71 @@ def test_streams_are_told_apart_as_the_driver_does() -> None:
     thread.join()
     assert found != [stream_key(2)]
     assert stream_key(2) == stream_key(2)
+
+
+def test_a_choice_is_not_kept_for_other_strides(emulator: Emulator) -> None:
+    """Strides beyond 2^31 elements are for the kernels that take any; sizes alone do not tell."""
+    engine = Sgemm(emulator, rewritten=False)
+    near = SgemmCall(4096, 4096, 64, Layout(1, 4096), Layout(4096, 1), Layout(4096, 1))
+    far = replace(near, a=Layout(1, 2**31))
+    assert near.key == far.key
+    for call in (near, far, near):
+        choice = engine.choose(call)
+        assert kernel_named(choice.kernel).accepts(call.canonical)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"0x1x1 K4 K4": {"stream_k": [1, 1, 1]}},
+        {f"{'9' * 5000}x1x1 K4 K4": {"stream_k": [1, 1, 1]}},
+        {"1x1x1 K4 K4": {"stream_k": [float("nan"), 1, 1]}},
+        {"1x1x1 K4 K4": {"stream_k": [0, 1, 1]}},
+        {"1x1x1 K4 K4": {"stream_k": "123"}},
+        {"1x1x1 K4 K4": {"stream_k": [1, 1]}},
+    ],
+    ids=["zero", "digits", "nan", "no time", "text", "two"],
+)
+def test_what_no_measurement_can_be_is_a_damaged_table(
+    tmp_path: Path, entries: dict[str, object]
+) -> None:
+    """A size of zero or of thousands of digits, times that are none."""
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps({"format": 1, "gpu": "any", "entries": entries}))
+    with pytest.raises(ArgumentValueError, match="no table of tuning"):
+        TuningTable.load(path)
+
+
+def test_a_report_keeps_what_was_wrong(tmp_path: Path) -> None:
+    """A result that was judged wrong is wrong when the file is read again; damage is an error."""
+    row = SuiteRow(
+        "odd",
+        "NN 1x1x1",
+        1,
+        1,
+        1,
+        1,
+        "stream_k",
+        1.0,
+        1.0,
+        1.0,
+        2.0,
+        2.0,
+        2.0,
+        True,
+        math.inf,
+        True,
+    )
+    path = tmp_path / "suite.json"
+    for error in (math.inf, 1.000001):
+        write_suite(SuiteReport({}, (replace(row, error_over_bound=error),)), path)
+        (again,) = read_suite(path).rows
+        assert not again.passed
+        assert again.ratio == 2
+    for key, value in (("time_us", 0), ("time_us", "x"), ("cublas_us", -1), ("name", 5), ("m", 0)):
+        content = json.loads(path.read_text())
+        content["rows"][0][key] = value
+        broken = tmp_path / "broken.json"
+        broken.write_text(json.dumps(content))
+        with pytest.raises(OutputError, match="no timings file"):
+            read_suite(broken)

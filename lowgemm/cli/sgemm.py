@@ -66,6 +66,8 @@ def suite(
     Times need a GPU; with --reduced the emulator checks as well.
     """
     if reduced:
+        if output or saved or markdown:
+            raise typer.BadParameter("--reduced has no times for --output, --from or --markdown")
         _check_reduced(only, device, as_json=as_json)
         return
     if device is DeviceChoice.EMULATOR:
@@ -155,6 +157,8 @@ def tune(
 
     _check_gpu("run it where the kernels are to run; without a table a model chooses")
     calls = [case.call for case in SUITE]
+    if not size and (transpose_a or transpose_b or batches > 1):
+        raise typer.BadParameter("name the sizes: --size 1024 --transpose-b")
     if size:
         calls = [
             SgemmCall.of(

@@ -121,7 +121,8 @@ class _Cupy(ArrayReader):
         return mark, pointer
 
     def current_stream(self, array: Any) -> object:
-        return sys.modules["cupy"].cuda.get_current_stream().ptr
+        with array.device:  # each has its own
+            return sys.modules["cupy"].cuda.get_current_stream().ptr
 
     def ordinal(self, array: Any) -> int | None:
         return int(array.device.id)

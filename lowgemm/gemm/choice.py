@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lowgemm.errors import ArgumentValueError, OutputError
+from lowgemm.errors import ArgumentValueError, OutputError, ProblemSizeError
 from lowgemm.gemm.call import SgemmCall
-from lowgemm.gemm.kernels import KERNELS, Chip, Choice, choices
+from lowgemm.gemm.kernels import KERNELS, Chip, Choice, choices, kernel_named
 from lowgemm.toolchain import cache_directory
 
 __all__ = ["Chooser", "Measured", "Tuned", "TuningTable"]
@@ -25,7 +25,8 @@ _NEAR = 1.0
 #: What another way of copying an operand counts for, in doublings.
 _OTHER_KIND = 0.3
 _MOST_KNOWN = 4096
-_KEY = re.compile(r"(\d+)x(\d+)x(\d+)(?: b(\d+))? (\w+) (\w+)")
+_SIZE = r"([1-9]\d{0,9})"
+_KEY = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(?: b{_SIZE})? (\w+) (\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class TuningTable:
             content = json.loads(path.read_text())
         except OSError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _damaged(path) from error
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             return None
@@ -131,13 +132,22 @@ def _entry(key: str, rows: Mapping[str, Any]) -> Tuned | None:
         raise ValueError(key)
     known = {kernel.name for kernel in KERNELS}
     measured = [
-        Measured(Choice.parse(name), *map(float, times))
+        Measured(Choice.parse(name), *_three(times))
         for name, times in rows.items()
         if name.partition("/")[0] in known
     ]
+    if not all(0 < t < math.inf for m in measured for t in (m.median_us, m.q1_us, m.q3_us)):
+        raise ValueError(key)
     if not measured:
         return None
     return Tuned(key, tuple(sorted(measured, key=lambda each: each.median_us)))
+
+
+def _three(times: object) -> tuple[float, float, float]:
+    if not isinstance(times, list):
+        raise TypeError(times)
+    first, second, third = map(float, times)
+    return first, second, third
 
 
 def _damaged(path: Path) -> ArgumentValueError:
@@ -171,7 +181,8 @@ class Chooser:
         """What computes a (canonical) call."""
         key = (call.key, chip)
         known = self._known.get(key)
-        if known is None:
+        # Kernels also look at strides, which are not in the key.
+        if known is None or not kernel_named(known.kernel).accepts(call):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             known = self._known[key] = self._find(call, chip)
@@ -188,6 +199,10 @@ class Chooser:
             names = {choice.kernel for choice in tuned.best}
             for choice in (each for each in modelled if each.kernel in names):
                 return choice
+        if not modelled:
+            raise ProblemSizeError(
+                f"{call.key} has more tiles than a launch has blocks", "split it into smaller ones"
+            )
         return modelled[0]
 
     def _nearest(self, call: SgemmCall) -> list[Tuned]:

@@ -7,6 +7,7 @@ import hashlib
 import struct
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from lowgemm.compiler import compile_file
@@ -159,6 +160,8 @@ class Sgemm:
     def _prepared(self, call: SgemmCall, plan: LaunchPlan, stream: object) -> PreparedLaunch:
         flags, partial = self._workspace(stream) if plan.flags else (None, None)
         a, b, c = call.a, call.b, call.c
+        if call.k == 1:  # nothing is read a step further, but an address there must be aligned
+            a, b = replace(a, column=0), replace(b, row=0)
         arguments = _ARGUMENTS.pack(
             *(0, 0, 0, partial.pointer if partial else 0, flags.pointer if flags else 0),
             *(a.row, a.column, a.batch, b.row, b.column, b.batch, c.row, c.column, c.batch),

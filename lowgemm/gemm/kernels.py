@@ -19,6 +19,8 @@ FLAGS = 4096
 #: Bytes of partial sums for each multiprocessor: two tiles of 256 x 128.
 PARTIAL_BYTES_PER_MULTIPROCESSOR = 256 << 10
 _MAX_BLOCKS = 2**31 - 1
+#: The last tile may reach beyond an extent, and has to end within 31 bits.
+_MAX_EXTENT = 2**31 - 256
 _FAR = 2**31  # leading dimensions from here on are for the kernels that take any stride
 
 
@@ -71,7 +73,7 @@ class SgemmKernel(ABC):
 
     def accepts(self, call: SgemmCall) -> bool:
         """Whether it computes such a call."""
-        return self.tiles(call) <= _MAX_BLOCKS
+        return max(call.m, call.n) <= _MAX_EXTENT and self.tiles(call) <= _MAX_BLOCKS
 
     def tiles(self, call: SgemmCall) -> int:
         """Tiles of all Cs."""
@@ -118,7 +120,11 @@ class StreamKKernel(SgemmKernel):
     _STORE, _CUT, _PIECE = 8000, 18000, 2000
 
     def accepts(self, call: SgemmCall) -> bool:
-        far = max(abs(s) for each in (call.a, call.b) for s in (each.row, each.column)) >= _FAR
+        strides = (
+            *((call.a.row, call.m), (call.a.column, call.k)),
+            *((call.b.row, call.k), (call.b.column, call.n)),
+        )
+        far = any(abs(stride) >= _FAR for stride, extent in strides if extent > 1)
         return (
             SgemmKernel.accepts(self, call)
             and call.m >= self.bm

@@ -110,9 +110,30 @@ def write_suite(report: SuiteReport, path: Path) -> None:
         ) from error
 
 
+#: What stands for an error without bound: JSON has no infinity, and None is "not judged".
+_UNBOUNDED = 1e30
+
+
 def _rounded(row: SuiteRow) -> dict[str, Any]:
-    data = asdict(row)
-    return {k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in data.items()}
+    data = {
+        key: float(f"{value:.5g}") if key.endswith("_us") else value
+        for key, value in asdict(row).items()
+    }
+    if row.error_over_bound is not None:
+        data["error_over_bound"] = min(row.error_over_bound, _UNBOUNDED)
+    return data
+
+
+def _is_sound(row: SuiteRow) -> bool:
+    times = [value for key, value in asdict(row).items() if key.endswith("_us")]
+    sizes = (row.m, row.n, row.k, row.batches)
+    texts = (row.group, row.name, row.choice)
+    return (
+        all(isinstance(time, (int, float)) and 0 < time < math.inf for time in times)
+        and all(isinstance(size, int) and size > 0 for size in sizes)
+        and all(isinstance(text, str) for text in texts)
+        and isinstance(row.error_over_bound, (int, float, type(None)))
+    )
 
 
 def read_suite(path: Path) -> SuiteReport:
@@ -128,10 +149,10 @@ def read_suite(path: Path) -> SuiteReport:
         if content["facts"].pop("kind") != _KIND:
             raise ValueError("another kind of file")
         names = {each.name for each in fields(SuiteRow)}
-        rows: Sequence[dict[str, Any]] = content["rows"]
-        return SuiteReport(
-            content["facts"],
-            tuple(SuiteRow(**{k: v for k, v in row.items() if k in names}) for row in rows),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        given: Sequence[dict[str, Any]] = content["rows"]
+        rows = tuple(SuiteRow(**{k: v for k, v in row.items() if k in names}) for row in given)
+        if not all(map(_is_sound, rows)):
+            raise ValueError("a value that cannot be")
+        return SuiteReport(content["facts"], rows)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OutputError(f"{path} is no timings file of the suite", "name another") from error

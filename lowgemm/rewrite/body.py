@@ -168,9 +168,10 @@ def take_apart(program: Program, loop: Loop, *, by_guards: bool = False) -> Body
         if items[-1].is_branch:
             target = operation.instruction.target if index < last else loop.end
             exits.append(Exit(place, target or 0, dict(current)))
-    needless = _opposite(items)
+    needed, users = _needed(program, first, current, exits), _users(items)
+    needless = _opposite(items, needed, users)
     if by_guards:
-        _add_used_under_its_guard(items, _needed(program, first, current, exits), needless)
+        _add_used_under_its_guard(items, needed, users, needless)
     items = [
         replace(item, reads=_trimmed(item, needless[item.place]))
         if item.place in needless
@@ -193,42 +194,61 @@ def _needed(
     }
 
 
-def _opposite(items: list[Item]) -> dict[int, set[Value]]:
+_Users = dict[Value, list[tuple[Item, str]]]
+
+
+def _users(items: list[Item]) -> _Users:
+    """By value: who uses it, and in which slot."""
+    found: _Users = {}
+    for item in items:
+        for slot, values in item.reads.items():
+            for value in values:
+                found.setdefault(value, []).append((item, slot))
+    return found
+
+
+def _guard(item: Item) -> tuple[tuple[Value, ...] | None, bool]:
+    return item.reads.get("@"), item.rule.negated
+
+
+def _is_guarded(item: Item, users: list[tuple[Item, str]]) -> bool:
+    """Whether users look only where an item's guard holds.
+
+    An old value under a guarded write is seen where that guard does not hold.
+    """
+    return all(slot != "old" and _guard(user) == _guard(item) for user, slot in users)
+
+
+def _opposite(items: list[Item], needed: set[Value], users: _Users) -> dict[int, set[Value]]:
     """By item: old values under a guarded write where the opposite guard writes as well.
 
-    Of ``@P0 LDG R1`` and ``@!P0 MOV R1`` one writes in any case, so that nothing is left of before.
+    Of ``@P0 LDG R1`` and ``@!P0 MOV R1`` one writes in any case, so that nothing is left of before;
+    but in between nobody may look who would see it.
     """
     needless: dict[int, set[Value]] = {}
     for second in items:
         for old in second.reads.get("old", ()):
-            if old.maker is None:
+            if old.maker is None or old in needed:
                 continue
             first = items[old.maker]
             same = first.reads.get("@") == second.reads.get("@")
-            if same and first.rule.negated != second.rule.negated:
+            others = [(u, slot) for u, slot in users[old] if u is not second or slot != "old"]
+            if same and first.rule.negated != second.rule.negated and _is_guarded(first, others):
                 before = dict(zip(_made(first), first.reads["old"], strict=True))
                 needless.setdefault(first.place, set()).add(before[old])
     return needless
 
 
 def _add_used_under_its_guard(
-    items: list[Item], needed: set[Value], needless: dict[int, set[Value]]
+    items: list[Item], needed: set[Value], users: _Users, needless: dict[int, set[Value]]
 ) -> None:
     """Add the old values under results that only items with the same guard use.
 
     Of ``@P0 MOV R1, R2`` what is used by ``@P0 LDG R3, [R1]`` alone matters only if it wrote.
     """
-    users: dict[Value, list[Item]] = {}
     for item in items:
-        for values in item.reads.values():
-            for value in values:
-                users.setdefault(value, []).append(item)
-    for item in items:
-        guard = (item.reads.get("@"), item.rule.negated)
         for made, old in zip(_made(item), item.reads.get("old", ()), strict=False):
-            if made not in needed and all(
-                (user.reads.get("@"), user.rule.negated) == guard for user in users.get(made, ())
-            ):
+            if made not in needed and _is_guarded(item, users.get(made, [])):
                 needless.setdefault(item.place, set()).add(old)
 
 

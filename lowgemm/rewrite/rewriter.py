@@ -101,15 +101,24 @@ def rewrite_kernel(
     """
     chosen = _kernel(cubin, kernel)
     program = compile_program(chosen)
-    last: RewriteError | None = None
-    for by_guards in (False, True):
-        body = take_apart(program, hot_loop(program), by_guards=by_guards)
+    loop = hot_loop(program)
+    spreads = (spread,) if spread is not None else _SPREADS
+    body = take_apart(program, loop)
+    try:
+        return _tried(cubin, chosen, body, spreads)
+    except RewriteError as error:
+        freer = take_apart(program, loop, by_guards=True)
+        if _old_values(freer) == _old_values(body):
+            raise
         try:
-            return _tried(cubin, chosen, body, (spread,) if spread is not None else _SPREADS)
-        except RewriteError as error:
-            last = last or error
-    assert last is not None
-    raise last
+            return _tried(cubin, chosen, freer, spreads)
+        except RewriteError:
+            raise error from None
+
+
+def _old_values(body: Body) -> int:
+    """How many values lie under guarded writes."""
+    return sum(len(item.reads.get("old", ())) for item in body.items)
 
 
 def _tried(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lowgemm.device import Gpu
 from lowgemm.device.stream import DeviceStream
+from lowgemm.errors import ArgumentValueError
 from lowgemm.gemm import Choice, Measured, Sgemm, SgemmCall, Tuned, TuningTable
 from lowgemm.gemm.engine import make_sgemm
 from lowgemm.gemm.kernels import kernel_named
@@ -63,12 +64,19 @@ def tune(
 
     Raises
     ------
+    ArgumentValueError
+        The file is there and no table of this GPU.
     OutputError
         The table cannot be written.
     """
-    table = TuningTable.load(path) or TuningTable(gpu.name)
-    if table.gpu != gpu.name:
-        table = TuningTable(gpu.name)
+    table = TuningTable.load(path)
+    if table is None and path.exists():
+        raise ArgumentValueError(f"{path} is no table of tuning", "name another file")
+    if table is not None and table.gpu != gpu.name:
+        raise ArgumentValueError(
+            f"{path} is the table of {table.gpu}, not of {gpu.name}", "name another file"
+        )
+    table = table or TuningTable(gpu.name)
     engine = Sgemm(gpu)
     stream = gpu.stream()
     work = {call.canonical.key: call for call in calls}
