@@ -166,19 +166,23 @@ def open_ways(case: Case) -> Ways:
 
 def measure(case: Case, rounds: int, launches: int) -> dict[str, dict[str, Any]]:
     """The host's microseconds per launch of each way, over interleaved rounds."""
-    ways = open_ways(case)
+    return interleaved(case.gpu, open_ways(case), rounds, launches)
+
+
+def interleaved(gpu: Gpu, ways: Ways, rounds: int, calls: int) -> dict[str, dict[str, Any]]:
+    """The host's microseconds per call of each way; the GPU is idle before each batch."""
     samples: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 2):
-        for name, launch in ways.items():
-            if isinstance(launch, str):
+        for name, call in ways.items():
+            if isinstance(call, str):
                 continue
             start = time.perf_counter_ns()
-            for _ in range(launches):
-                launch()
+            for _ in range(calls):
+                call()
             elapsed = time.perf_counter_ns() - start
-            case.gpu.synchronize()
+            gpu.synchronize()
             if number >= 2:  # the first rounds warm up
-                samples[name].append(elapsed / launches / 1e3)
+                samples[name].append(elapsed / calls / 1e3)
     return {name: summary(ways[name], values) for name, values in samples.items()}
 
 

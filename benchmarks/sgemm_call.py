@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from host_launch import cell, summary
+from host_launch import Ways, cell, interleaved
 
 import lowgemm
 from lowgemm.device import Gpu, driver_version
@@ -85,25 +84,13 @@ WAYS: dict[str, Callable[[Gpu, int], Call]] = {
 
 def measure(gpu: Gpu, size: int, rounds: int, calls: int) -> dict[str, dict[str, Any]]:
     """The host's microseconds per call of each way, over interleaved rounds."""
-    ways: dict[str, Call | str] = {}
+    ways: Ways = {}
     for name, make in WAYS.items():
         try:
             ways[name] = make(gpu, size)
         except Exception as error:
             ways[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-    samples: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 2):
-        for name, call in ways.items():
-            if isinstance(call, str):
-                continue
-            start = time.perf_counter_ns()
-            for _ in range(calls):
-                call()
-            elapsed = time.perf_counter_ns() - start
-            gpu.synchronize()
-            if number >= 2:  # the first rounds warm up
-                samples[name].append(elapsed / calls / 1e3)
-    return {name: summary(ways[name], values) for name, values in samples.items()}
+    return interleaved(gpu, ways, rounds, calls)
 
 
 def main() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from lowgemm.errors import ArrayLayoutError
+from lowgemm.errors import ArrayLayoutError, DtypeError
 from lowgemm.runtime import Array, ArrayView, Device, ElementType, as_view
 from lowgemm.runtime.shapes import shown
 
-__all__ = ["ArrayReader", "reader_of"]
+__all__ = ["ArrayReader", "check_floats", "reader_of"]
 
-_VECTOR_BYTES = 16
+_FLOAT_BYTES, _VECTOR_BYTES = 4, 16
 
 
 class ArrayReader(ABC):
@@ -147,6 +147,25 @@ class _None(ArrayReader):
         raise ArrayLayoutError(
             f"a numpy array ({shown(array)}) among arrays on a device",
             "hand in numpy arrays alone, or arrays of one device alone (device.upload(x))",
+        )
+
+
+def check_floats(name: str, view: ArrayView) -> None:
+    """Refuse what is no array of aligned float32.
+
+    Raises
+    ------
+    DtypeError
+        Other elements.
+    ArrayLayoutError
+        It begins between two floats.
+    """
+    if str(view.dtype) != "float32":
+        raise DtypeError(f"{name} holds {view.dtype}, not float32", "convert it to float32")
+    if view.pointer % _FLOAT_BYTES:
+        raise ArrayLayoutError(
+            f"{name} begins at address {view.pointer:#x}, between two floats",
+            "hand in an array that begins on a multiple of 4 bytes",
         )
 
 

@@ -23,7 +23,7 @@ from lowgemm.errors import (
     ProblemSizeError,
     StreamDeviceError,
 )
-from lowgemm.gemm.arrays import ArrayReader, reader_of
+from lowgemm.gemm.arrays import ArrayReader, check_floats, reader_of
 from lowgemm.gemm.call import Layout, SgemmCall
 from lowgemm.gemm.engine import Sgemm, stream_key
 from lowgemm.runtime import (
@@ -199,13 +199,7 @@ class _Matrices:
 
     @classmethod
     def of(cls, name: str, view: ArrayView) -> _Matrices:
-        if str(view.dtype) != "float32":
-            raise DtypeError(f"{name} holds {view.dtype}, not float32", "convert it to float32")
-        if view.pointer % _FLOAT_BYTES:
-            raise ArrayLayoutError(
-                f"{name} begins at address {view.pointer:#x}, between two floats",
-                "hand in an array that begins on a multiple of 4 bytes",
-            )
+        check_floats(name, view)
         if len(view.shape) < 2:
             raise ProblemSizeError(
                 f"{name} has shape {view.shape}",

@@ -6,6 +6,7 @@ from typing import Any
 
 from lowgemm.compiler import Build, compile_file
 from lowgemm.errors import ArrayLayoutError, DtypeError, OverlapError, ProblemSizeError
+from lowgemm.gemm.arrays import check_floats
 from lowgemm.gemm.problem import GemmProblem
 from lowgemm.gemm.rungs import Rung
 from lowgemm.hardware import Architecture
@@ -210,13 +211,7 @@ def _view(name: str, value: Any, device: Device, stream: int) -> ArrayView:
 
 def _matrix(name: str, value: Any, device: Device, stream: int) -> ArrayView:
     view = _view(name, value, device, stream)
-    if str(view.dtype) != "float32":
-        raise DtypeError(f"{name} holds {view.dtype}, not float32", "convert it to float32")
-    if view.pointer % _FLOAT_BYTES:
-        raise ArrayLayoutError(
-            f"{name} begins at address {view.pointer:#x}, between two floats",
-            "hand in an array that begins on a multiple of 4 bytes",
-        )
+    check_floats(name, view)
     if len(view.shape) != 2:
         raise ArrayLayoutError(
             f"{name} has shape {view.shape}", "hand in a matrix with two dimensions"
