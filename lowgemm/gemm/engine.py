@@ -271,7 +271,7 @@ def _rewriter_digest() -> bytes:
     """Of what decides how a loop is rewritten: no entry of an earlier version is used."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for folder in ("rewrite", "isa", "binary", "hardware"):
+    for folder in ("rewrite", "emulator", "isa", "binary", "hardware"):
         for path in sorted((package / folder).glob("*.py")):
             digest.update(path.read_bytes())
     return digest.digest()
