@@ -34,7 +34,7 @@ from lowgemm.runtime import (
     Stream,
     foreign_stream_handle,
 )
-from lowgemm.runtime.interchange import has_cuda_interface
+from lowgemm.runtime.interchange import byte_range, has_cuda_interface
 from lowgemm.runtime.shapes import shown
 
 __all__ = ["sgemm"]
@@ -206,11 +206,8 @@ class _Matrices:
                 "hand in matrices: a vector as a matrix of one row or column",
             )
         strides = _element_strides(name, view)
-        reach = [(e - 1) * s for e, s in zip(view.shape, strides, strict=True) if e]
-        first = sum(min(each, 0) for each in reach)
-        end = sum(max(each, 0) for each in reach) + 1
-        empty = 0 in view.shape
-        return cls(view.shape, strides, 0 if empty else 4 * first, 0 if empty else 4 * end)
+        first, end = byte_range(view)
+        return cls(view.shape, strides, first - view.pointer, end - view.pointer)
 
     @classmethod
     def contiguous(cls, name: str, shape: tuple[int, ...]) -> _Matrices:
@@ -308,7 +305,7 @@ def _planned(
     for name, array in zip(names, arrays, strict=True):
         if not isinstance(array, Array) and not has_cuda_interface(array):
             raise ArrayLayoutError(
-                f"{name} is {_article(type(array).__name__)}, no array on a device",
+                f"{name} is no array on a device but {shown(array)}",
                 "hand in numpy arrays alone (np.asarray(x, np.float32)), or arrays of one device "
                 "alone (device.upload(x))",
             )
@@ -324,7 +321,7 @@ def _planned(
     shape = (*batch, a.shape[-2], b.shape[-1])
     if len(arrays) == 3:
         c = matrices[2]
-        _check_output(c, views[2], shape)
+        _check_output(c.shape, shape, c.strides, readonly=views[2].readonly)
         aligned = [not view.pointer % _VECTOR_BYTES for view in views]
     else:
         c = _Matrices.contiguous("out", shape)
@@ -338,10 +335,6 @@ def _planned(
 
 
 _FLOAT32 = ElementType("float32", 4)
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
 def _check_shapes(a: _Matrices, b: _Matrices) -> tuple[int, ...]:
@@ -361,12 +354,20 @@ def _check_shapes(a: _Matrices, b: _Matrices) -> tuple[int, ...]:
         ) from None
 
 
-def _check_output(c: _Matrices, view: ArrayView, shape: tuple[int, ...]) -> None:
-    if c.shape != shape:
-        raise ProblemSizeError(f"out has shape {c.shape}, not {shape}", "hand in one of that shape")
-    if view.readonly:
+def _check_output(
+    given: tuple[int, ...],
+    wanted: tuple[int, ...],
+    strides: tuple[int, ...],
+    size: int = 1,
+    *,
+    readonly: bool,
+) -> None:
+    """Refuse an out of another shape, or that cannot be written; its elements have that size."""
+    if given != wanted:
+        raise ProblemSizeError(f"out has shape {given}, not {wanted}", "hand in one of that shape")
+    if readonly:
         raise ArrayLayoutError("out is read-only", "hand in an array that may be written to")
-    _check_distinct(c.strides, c.shape, 1)
+    _check_distinct(strides, given, size)
 
 
 #: Elements of an out up to which those that may share memory are looked at one by one.
@@ -530,17 +531,12 @@ def _check_host_output(
     a: _HostArray, b: _HostArray, out: _HostArray, transpose_a: bool, transpose_b: bool
 ) -> None:
     """Refuse an out that could not be written back."""
-    if not out.flags.writeable:
-        raise ArrayLayoutError("out is read-only", "hand in an array that may be written to")
     one = np.swapaxes(a, -1, -2) if transpose_a and a.ndim > 1 else a
     two = np.swapaxes(b, -1, -2) if transpose_b and b.ndim > 1 else b
     shapes = [_Matrices.contiguous(name, each.shape) for name, each in (("a", one), ("b", two))]
     shape = (*_check_shapes(*shapes), one.shape[-2], two.shape[-1])
-    if out.shape != shape:
-        raise ProblemSizeError(
-            f"out has shape {out.shape}, not {shape}", "hand in one of that shape"
-        )
-    _check_distinct(out.strides, out.shape, out.itemsize)
+    readonly = not out.flags.writeable
+    _check_output(out.shape, shape, out.strides, out.itemsize, readonly=readonly)
     for name, array in (("a", a), ("b", b)):
         if np.may_share_memory(array, out):
             _check_exactly(name, array, out)

@@ -30,7 +30,7 @@ from lowgemm.rewrite import is_enabled, rewrite_kernel
 from lowgemm.runtime import Array, Device, Kernel, PreparedLaunch, foreign_stream_handle
 from lowgemm.toolchain import cache_directory, caching_enabled
 
-__all__ = ["Sgemm", "SgemmLaunch", "compile_sgemm", "make_sgemm"]
+__all__ = ["Sgemm", "SgemmLaunch", "chip_of", "compile_sgemm", "make_sgemm", "stream_key"]
 
 #: As ``struct Sgemm`` in ``cu/sgemm.cuh``: c, a, b, partial, flags; nine strides; m, n, k, batches,
 #: splits, vector_c; alpha, beta.
@@ -42,18 +42,11 @@ _REFUSED = b"refused"
 
 
 class SgemmLaunch:
-    """A call of SGEMM with its kernel chosen, to be repeated on any arrays of that layout.
+    """A call of SGEMM with its kernel chosen, to be repeated on any arrays of that layout."""
 
-    Attributes
-    ----------
-    choice
-        The kernel; None where nothing is multiplied.
-    """
+    __slots__ = ("_lock", "_parameters", "_run")
 
-    __slots__ = ("_lock", "_parameters", "_run", "choice")
-
-    def __init__(self, prepared: PreparedLaunch, choice: Choice | None) -> None:
-        self.choice = choice
+    def __init__(self, prepared: PreparedLaunch) -> None:
         self._parameters = prepared.parameters
         self._run = prepared.launch
         self._lock = threading.Lock()
@@ -133,7 +126,7 @@ class Sgemm:
             known = ", ".join(str(each) for each in self.choices(call))
             raise ArgumentValueError(f"{chosen} does not compute {plain.key}", f"these do: {known}")
         plan = kernel.plan(plain, chosen.splits, self.chip)
-        launch = SgemmLaunch(self._prepared(plain, plan, stream), chosen).launch
+        launch = SgemmLaunch(self._prepared(plain, plan, stream)).launch
         if plain == call:
             return launch
         return lambda c, a, b, alpha, beta: launch(c, b, a, alpha, beta)
@@ -143,10 +136,9 @@ class Sgemm:
     ) -> Callable[[int, int, int, float, float], None]:
         """As :meth:`prepare`, of C = beta C: what is left of a call where nothing is added."""
         plan = LaunchPlan(
-            "sgemm_scale.cu", "", _SCALE_BLOCKS * self.device.multiprocessors, _SCALE_THREADS,
-            0, 1, 0, 0,
+            "sgemm_scale.cu", "", _SCALE_BLOCKS * self.device.multiprocessors, _SCALE_THREADS, 0, 1
         )  # fmt: skip
-        return SgemmLaunch(self._prepared(call, plan, stream), None).launch
+        return SgemmLaunch(self._prepared(call, plan, stream)).launch
 
     def plan(self, call: SgemmCall, choice: Choice) -> LaunchPlan:
         """How a choice is launched for a call."""
@@ -158,7 +150,7 @@ class Sgemm:
         return make_sgemm(plan, self.device.architecture, rewritten=self.rewritten)[1]
 
     def _prepared(self, call: SgemmCall, plan: LaunchPlan, stream: object) -> PreparedLaunch:
-        flags, partial = self._workspace(stream) if plan.flags else (None, None)
+        flags, partial = self._workspace(stream) if plan.needs_workspace else (None, None)
         a, b, c = call.a, call.b, call.c
         if call.k == 1:  # nothing is read a step further, but an address there must be aligned
             a, b = replace(a, column=0), replace(b, row=0)

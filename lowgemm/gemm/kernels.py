@@ -12,7 +12,16 @@ from typing import ClassVar
 from lowgemm.errors import ArgumentValueError
 from lowgemm.gemm.call import Kind, SgemmCall
 
-__all__ = ["KERNELS", "Chip", "Choice", "LaunchPlan", "SgemmKernel", "choices", "kernel_named"]
+__all__ = [
+    "KERNELS",
+    "Chip",
+    "Choice",
+    "LaunchPlan",
+    "SgemmKernel",
+    "choices",
+    "kernel_named",
+    "priced_choices",
+]
 
 #: Counters of zeros in the workspace; no launch has more tiles that blocks share, or flags.
 FLAGS = 4096
@@ -43,8 +52,8 @@ class Chip:
 class LaunchPlan:
     """How a kernel is launched for a call: which instance of which file, and with what.
 
-    ``pays_rewriting`` says that the hot loop is worth rewriting. ``flags`` and
-    ``partial_bytes`` are what the launch needs of the workspace.
+    ``pays_rewriting`` says that the hot loop is worth rewriting, ``needs_workspace`` that blocks
+    leave sums for each other.
     """
 
     source: str
@@ -53,8 +62,7 @@ class LaunchPlan:
     threads: int
     shared_bytes: int
     splits: int
-    flags: int
-    partial_bytes: int
+    needs_workspace: bool = False
     pays_rewriting: bool = False
 
 
@@ -90,14 +98,10 @@ class SgemmKernel(ABC):
                 splits <= depth
                 and tiles <= FLAGS
                 and tiles * splits <= 8 * chip.multiprocessors
-                and self.partial_bytes(call, splits)
+                and 4 * tiles * splits * self.bm * self.bn
                 <= PARTIAL_BYTES_PER_MULTIPROCESSOR * chip.multiprocessors
             )
         )
-
-    def partial_bytes(self, call: SgemmCall, splits: int) -> int:
-        """Bytes of partial sums in the workspace."""
-        return 4 * self.tiles(call) * splits * self.bm * self.bn if splits > 1 else 0
 
     @abstractmethod
     def plan(self, call: SgemmCall, splits: int, chip: Chip) -> LaunchPlan:
@@ -145,8 +149,7 @@ class StreamKKernel(SgemmKernel):
             threads=self._THREADS,
             shared_bytes=self._SHARED_BYTES,
             splits=1,
-            flags=blocks,
-            partial_bytes=4 * blocks * self.bm * self.bn,
+            needs_workspace=True,
             pays_rewriting=True,
         )
 
@@ -210,8 +213,7 @@ class TileKernel(SgemmKernel):
             threads=self.threads,
             shared_bytes=self.shared_bytes,
             splits=splits,
-            flags=self.tiles(call) if splits > 1 else 0,
-            partial_bytes=self.partial_bytes(call, splits),
+            needs_workspace=splits > 1,
             pays_rewriting=self.tm * self.tn >= 64,
         )
 
@@ -267,8 +269,7 @@ class GemvKernel(SgemmKernel):
             threads=self._THREADS,
             shared_bytes=0,
             splits=splits,
-            flags=self.tiles(call) if splits > 1 else 0,
-            partial_bytes=self.partial_bytes(call, splits),
+            needs_workspace=splits > 1,
         )
 
     def cost_us(self, call: SgemmCall, splits: int, chip: Chip) -> float:
@@ -383,10 +384,15 @@ def kernel_named(name: str) -> SgemmKernel:
 
 def choices(call: SgemmCall, chip: Chip) -> tuple[Choice, ...]:
     """What can compute a call, the one that should be fastest first."""
+    return tuple(choice for _, choice in priced_choices(call, chip))
+
+
+def priced_choices(call: SgemmCall, chip: Chip) -> list[tuple[float, Choice]]:
+    """What can compute a call, with the microseconds that the model gives it, in their order."""
     found = [
         (kernel.cost_us(call, splits, chip), Choice(kernel.name, splits))
         for kernel in KERNELS
         if kernel.accepts(call)
         for splits in kernel.splits(call, chip)
     ]
-    return tuple(choice for _, choice in sorted(found, key=lambda each: each[0]))
+    return sorted(found, key=lambda each: each[0])

@@ -51,6 +51,7 @@ __all__ = [
     "emulate_ladder",
     "emulate_rung",
     "run_ladder",
+    "silent",
 ]
 
 #: The emulator's problem unless another is asked for: 2 x 2 tiles of 128, 4 k-tiles of 64.
@@ -60,7 +61,7 @@ EMULATED_PROBLEM = GemmProblem(256, 256, 256)
 Progress = Callable[[str, int, int], None]
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def silent(what: str, done: int, total: int) -> None:
     """No progress."""
 
 
@@ -104,7 +105,7 @@ def compile_ladder(
     archs: Sequence[Architecture | str],
     names: Sequence[str] = (),
     *,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> tuple[CompiledRung, ...]:
     """Compile rungs for architectures.
 
@@ -155,7 +156,7 @@ def run_ladder(
     *,
     cold: bool = False,
     settings: TimerSettings | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> LadderRun:
     """Check and time rungs on a GPU, interleaved with cuBLAS.
 
@@ -228,7 +229,7 @@ def emulate_ladder(
     problem: GemmProblem = EMULATED_PROBLEM,
     *,
     workers: int = 1,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> dict[tuple[str, str], EmulatedRung]:
     """Check rungs on the emulator and count what they execute; those it knows the code of.
 
@@ -312,7 +313,7 @@ def emulate_rung(
             counted.reset_counts()
             launch.launch()
 
-        check = bench.check({rung.name: counting}, _silent)[rung.name]
+        check = bench.check({rung.name: counting}, silent)[rung.name]
         totals = counted.counts.totals()
         return EmulatedRung(problem, check, totals, tuple(device.findings)), counted
 

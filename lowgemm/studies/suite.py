@@ -17,7 +17,7 @@ from lowgemm.gemm import Choice, GemmProblem, Layout, Sgemm, SgemmCall, gamma
 from lowgemm.measure import TimerSettings, Timing
 from lowgemm.runtime import Array, Device
 from lowgemm.studies.bench import CallBench, time_recorded
-from lowgemm.studies.ladder import Progress
+from lowgemm.studies.ladder import Progress, silent
 from lowgemm.studies.peers import CublasSgemm
 
 __all__ = [
@@ -32,10 +32,6 @@ __all__ = [
     "run_suite",
     "suite",
 ]
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """No progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +163,7 @@ class CheckedCase:
 
 
 def check_suite(
-    device: Device, cases: Sequence[SuiteCase] = SUITE, *, progress: Progress = _silent
+    device: Device, cases: Sequence[SuiteCase] = SUITE, *, progress: Progress = silent
 ) -> Iterator[CheckedCase]:
     """Judge cases at reduced size on a device, by the kernels of the full size where they can.
 
@@ -235,7 +231,7 @@ def run_suite(
     *,
     check: bool = True,
     settings: TimerSettings = _SETTINGS,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Iterator[SuiteResult]:
     """Check and time cases, each interleaved with cuBLAS, as graphs: the host has no part in it.
 

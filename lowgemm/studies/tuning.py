@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from lowgemm.device.stream import DeviceStream
 from lowgemm.errors import ArgumentValueError
 from lowgemm.gemm import Choice, Measured, Sgemm, SgemmCall, Tuned, TuningTable
 from lowgemm.gemm.engine import make_sgemm
-from lowgemm.gemm.kernels import kernel_named
+from lowgemm.gemm.kernels import priced_choices
 from lowgemm.measure import TimerSettings
 from lowgemm.studies.bench import CallBench, time_recorded
-from lowgemm.studies.ladder import Progress
+from lowgemm.studies.ladder import Progress, silent
 from lowgemm.studies.workers import worker_processes
 from lowgemm.toolchain import caching_enabled
 
@@ -37,7 +37,7 @@ def tune(
     *,
     again: bool = False,
     workers: int = 1,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> Iterator[Tuned]:
     """Measure calls and keep what was found after each: what is in the table already is left.
 
@@ -94,12 +94,14 @@ def tune(
 def _compile_ahead(
     engine: Sgemm, calls: Sequence[SgemmCall], workers: int, progress: Progress
 ) -> None:
+    if workers < 2 or not caching_enabled():
+        return
     plans = {
         (plan.source, plan.expression): plan
         for call in calls
         for plan in (engine.plan(call, choice) for choice in _candidates(engine, call))
     }
-    if workers < 2 or len(plans) < 2 or not caching_enabled():
+    if not plans:
         return
     make = partial(make_sgemm, arch=str(engine.device.architecture), rewritten=engine.rewritten)
     with worker_processes(min(workers, len(plans))) as pool:
@@ -111,7 +113,7 @@ def tuned_call(gpu: Gpu, engine: Sgemm, call: SgemmCall, stream: DeviceStream) -
     """Time what can compute a call; the fastest first."""
     bench = CallBench(gpu, call)
     launches = {
-        str(choice): _bound(engine.prepare(call, choice, stream=stream), bench.pointers)
+        str(choice): partial(engine.prepare(call, choice, stream=stream), *bench.pointers, 1.0, 0.0)
         for choice in _candidates(engine, call)
     }
     first = time_recorded(gpu, stream, launches, _FIRST)
@@ -129,18 +131,8 @@ def tuned_call(gpu: Gpu, engine: Sgemm, call: SgemmCall, stream: DeviceStream) -
     return Tuned(call.canonical.key, tuple(sorted(measured, key=lambda each: each.median_us)))
 
 
-def _bound(
-    launch: Callable[[int, int, int, float, float], None], pointers: tuple[int, int, int]
-) -> Callable[[], None]:
-    return lambda: launch(*pointers, 1.0, 0.0)
-
-
 def _candidates(engine: Sgemm, call: SgemmCall) -> list[Choice]:
     """What the model does not rule out."""
-    plain = call.canonical
-    costs = {
-        choice: kernel_named(choice.kernel).cost_us(plain, choice.splits, engine.chip)
-        for choice in engine.choices(call)
-    }
-    limit = _HOPELESS * min(costs.values())
-    return [choice for choice, cost in costs.items() if cost <= limit]
+    priced = priced_choices(call.canonical, engine.chip)
+    limit = _HOPELESS * priced[0][0]
+    return [choice for cost, choice in priced if cost <= limit]
