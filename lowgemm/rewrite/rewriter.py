@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.patch import with_grown_code
@@ -30,7 +31,7 @@ from lowgemm.rewrite.schedule import Schedule, Spread, plan_schedule
 from lowgemm.rewrite.scoreboards import assign_scoreboards, mend
 from lowgemm.rewrite.temporaries import Temporary, find_temporaries
 from lowgemm.rewrite.tile import Tile, find_tile
-from lowgemm.rewrite.walk import Walk, plan_walk
+from lowgemm.rewrite.walk import Walk, plan_walks
 
 __all__ = ["RewrittenKernel", "is_enabled", "rewrite_kernel"]
 
@@ -134,16 +135,19 @@ def _tried(
     tile = find_tile(body)
     _check_overlapped(body)
     live = live_registers(body.program)
-    loop = _HotLoop(
-        body,
-        tile,
-        plan_walk(tile),
-        find_temporaries(body, tile, needed_behind(body, live)),
-        live,
-        register_limit(kernel),
-    )
+    loops = [
+        _HotLoop(
+            body,
+            tile,
+            walk,
+            find_temporaries(body, tile, needed_behind(body, live)),
+            live,
+            register_limit(kernel),
+        )
+        for walk in plan_walks(tile)
+    ]
     last: RewriteError | None = None
-    for each in spreads:
+    for each, loop in product(spreads, loops):
         try:
             return _rewritten(cubin, kernel, loop, each)
         except RewriteError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lowgemm.rewrite.body import Value
 from lowgemm.rewrite.tile import Step, Tile, Visit
 
-__all__ = ["Walk", "plan_walk"]
+__all__ = ["Walk", "plan_walks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +22,20 @@ class Walk:
     banks: tuple[int, ...]
 
 
-def plan_walk(tile: Tile) -> Walk:
+def plan_walks(tile: Tile) -> tuple[Walk, ...]:
     """Choose the operands that stay, the accumulators' banks, and the order.
 
     The accumulator must lie in the other bank than the operand that varies. Over the steps that
-    operand changes; the side is kept whose other side changes its bank least.
+    operand changes; the side is kept whose other side changes its bank least. Where both do as
+    well there are two walks: they need different numbers of registers.
     """
-    plans = [_banks(tile, kept_rows) for kept_rows in (True, False)]
-    kept_rows = plans[0][0] <= plans[1][0]
-    banks = plans[0 if kept_rows else 1][1]
-    visits: list[Visit] = []
-    for step in tile.steps:
-        visits += _visits(tile, step, kept_rows)
-    return Walk(tuple(visits), banks)
+    plans = {kept_rows: _banks(tile, kept_rows) for kept_rows in (True, False)}
+    fewest = min(conflicts for conflicts, _ in plans.values())
+    return tuple(
+        Walk(tuple(v for step in tile.steps for v in _visits(tile, step, kept_rows)), banks)
+        for kept_rows, (conflicts, banks) in plans.items()
+        if conflicts == fewest
+    )
 
 
 def _banks(tile: Tile, kept_rows: bool) -> tuple[int, tuple[int, ...]]:

@@ -29,6 +29,7 @@ from lowgemm.studies.lab.run import compile_variants, emulate_experiment, run_ex
 from lowgemm.studies.lab.setup import Setup, SmallSetup
 from lowgemm.studies.lab.shared_a_batch import SharedABatch
 from lowgemm.studies.lab.shared_vectors import SharedVectors
+from lowgemm.studies.lab.thread_tile import ThreadTile
 from lowgemm.studies.lab.trial import Trial
 from lowgemm.studies.lab.warp_tile import WarpTile
 
@@ -57,6 +58,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     BankConflicts(),
     WarpTile(),
     OuterProduct(),
+    ThreadTile(),
     SharedVectors(),
     GlobalVectors(),
     Rasterisation(),
