@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lowgemm.emulator.access import LOCAL_WINDOW, SHARED_WINDOW, Site, rank_and_offset, spaces
 from lowgemm.emulator.barriers import BlockBarriers, ClusterBarriers
+from lowgemm.emulator.bulk_groups import BulkGroups
 from lowgemm.emulator.convergence import Convergence
 from lowgemm.emulator.findings import FindingKind, Problem
 from lowgemm.emulator.front import Front, Mask, lane_bits
@@ -81,6 +82,7 @@ class Batch:
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
         self.mbarriers = Mbarriers(self)
+        self.bulk_groups = BulkGroups(self)
         self.copies_committed = np.zeros(lanes, np.int64)
         self.local = LocalMemory(self.warps * _LANES, launch.local_bytes)
         self._shared: SharedMemory | None = None

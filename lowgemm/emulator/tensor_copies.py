@@ -65,6 +65,29 @@ def _tensor_load(w: Word) -> Run:
     return run
 
 
+@maker("UTMASTG")
+def _tensor_store(w: Word) -> Run:
+    """cp.async.bulk.tensor from the shared memory of a block to global memory."""
+    rank, address, number = _tensor_operands(w, first=1)
+    if w.flag(82):
+        raise w.unknown("a copy by im2col")
+
+    def run(f: Front, m: Mask) -> None:
+        rows, maps, words = _issued(f, m, address, number, 1 + rank)
+        for row in rows:
+            source, *coordinates = (int(each[row]) for each in words)
+            _Copy(f, int(row), int(maps[row]), rank, coordinates).to_global(source)
+
+    return run
+
+
+@maker("UTMACMDFLUSH")
+def _commit(w: Word) -> Run:
+    """cp.async.bulk.commit_group."""
+    w.ignore(16, 89)
+    return lambda f, m: f.batch.bulk_groups.commit(f, m)
+
+
 def _issued(
     f: Front, m: Mask, address: Any, number: int, count: int
 ) -> tuple[NDArray[np.intp], NDArray[np.uint64], list[NDArray[np.uint32]]]:
@@ -132,6 +155,21 @@ class _Copy:
             self.tell(problems)
             own = barrier if blocks is None else barrier & _OFFSET_MASK | target << _RANK_SHIFT
             batch.mbarriers.complete_bytes(self.domain, own, box.nbytes, tick)
+
+    def to_global(self, source: int) -> None:
+        """Store the box; what lies outside of the tensor is not written."""
+        batch, box = self.batch, self.box
+        rank, offset = self._place(source)
+        swizzled, tick, problems = batch.shared.load_bulk(
+            self.domain, self.issuer, rank, offset, box.nbytes
+        )
+        self.tell(problems)
+        batch.bulk_groups.add(int(self.f.warp_indices()[self.row]), tick)
+        data = swizzled.reshape(-1, _WIDE)[box.swizzled(source & _OFFSET_MASK)]
+        width, addresses, places = box.pieces(self.coordinates)
+        pieces = data.reshape(-1, width)[places // width]
+        words = pieces.view(f"<u{min(width, 4)}").T.astype(np.uint32)
+        self.tell(batch.memory.store(addresses, width, np.ascontiguousarray(words)))
 
     def _place(self, address: int) -> tuple[int, int]:
         """The block, and the byte in its shared memory; a box begins at a multiple of 128."""
