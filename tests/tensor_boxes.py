@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from lowgemm.runtime import Device, Module
+    from lowgemm.runtime import Array, Device, Module, TensorMap
 
-__all__ = ["BOXES", "SOURCE", "Boxes", "Host", "copied", "expected", "swizzled"]
+__all__ = ["BOXES", "SOURCE", "Boxes", "Host", "copied", "expected", "stored", "swizzled"]
 
 SOURCE = Path(__file__).parent / "textbook" / "tensor_maps.cu"
 Host = np.ndarray[Any, Any]
@@ -84,45 +84,62 @@ def swizzled(box: Host, swizzle: str, shift: int) -> Host:
     return out
 
 
-def expected(boxes: Boxes, at: tuple[int, ...]) -> Host:
-    """What one copy puts into shared memory: bytes."""
-    tensor = boxes.host()
-    box = np.zeros(boxes.box, boxes.dtype)
+Slices = tuple[slice, ...]
+
+
+def _overlap(boxes: Boxes, at: tuple[int, ...]) -> tuple[Slices, Slices]:
+    """What a box and the tensor have in common: where it lies in the tensor, and in the box."""
     source, target = [], []
     for begin, size, extent in zip(at, boxes.box, boxes.shape, strict=True):
         low, high = max(begin, 0), max(min(begin + size, extent), 0)
         source.append(slice(low, max(low, high)))
         target.append(slice(low - begin, max(low, high) - begin))
-    box[tuple(target)] = tensor[tuple(source)]
+    return tuple(source), tuple(target)
+
+
+def expected(boxes: Boxes, at: tuple[int, ...]) -> Host:
+    """What one copy puts into shared memory: bytes."""
+    box = np.zeros(boxes.box, boxes.dtype)
+    source, target = _overlap(boxes, at)
+    box[target] = boxes.host()[source]
     return swizzled(box, boxes.swizzle, boxes.shift)
 
 
-def copied(device: Device, module: Module, boxes: Boxes) -> list[Host]:
-    """What a device copies: bytes, for each place."""
-    host = boxes.host()
-    rank = len(boxes.shape)
+def _padded(host: Host) -> Host:
+    """The same with rows of whole multiples of 16 bytes, as tensor maps need them."""
     pitch = -(-host.shape[-1] * host.itemsize // 16) * 16 // host.itemsize
-    padded = np.zeros((*host.shape[:-1], pitch), host.dtype)
+    padded = np.full((*host.shape[:-1], pitch), 77, host.dtype)
     padded[..., : host.shape[-1]] = host
-    strides = [math.prod(padded.shape[axis + 1 :]) * host.itemsize for axis in range(rank)]
-    array = device.upload(padded)
-    tensor_map = device.tensor_map(
+    return padded
+
+
+def _map_of(device: Device, boxes: Boxes, array: Array) -> TensorMap:
+    size, rank = array.dtype.itemsize, len(boxes.shape)
+    return device.tensor_map(
         array,
         boxes.box,
         swizzle=boxes.swizzle,
         shape=boxes.shape,
-        strides_bytes=strides,
+        strides_bytes=[math.prod(array.shape[axis + 1 :]) * size for axis in range(rank)],
         l2_promotion=boxes.l2_promotion,
     )
+
+
+def _coordinates(at: tuple[int, ...]) -> bytes:
+    return struct.pack("5i", *at[::-1], *(0,) * (5 - len(at)))
+
+
+def copied(device: Device, module: Module, boxes: Boxes) -> list[Host]:
+    """What a device copies: bytes, for each place."""
+    tensor_map = _map_of(device, boxes, device.upload(_padded(boxes.host())))
     assert tensor_map.box_bytes == boxes.box_bytes
-    kernel = module.kernel(f"copy_{rank}")
+    kernel = module.kernel(f"copy_{len(boxes.shape)}")
     found = []
     for at in boxes.at:
         out = device.zeros(boxes.box_bytes // 4, np.uint32)
-        place = struct.pack("5i", *at[::-1], *(0,) * (5 - rank))
         kernel.launch(
             tensor_map,
-            place,
+            _coordinates(at),
             boxes.box_bytes,
             boxes.shift,
             out,
@@ -131,4 +148,28 @@ def copied(device: Device, module: Module, boxes: Boxes) -> list[Host]:
             shared_bytes=boxes.box_bytes + boxes.shift,
         )
         found.append(out.download().view(np.uint8))
+    return found
+
+
+def stored(device: Device, module: Module, boxes: Boxes) -> list[tuple[Host, Host]]:
+    """What a device's tensor is after a store of each box, and what it must be; rows with gaps."""
+    kernel = module.kernel(f"put_{len(boxes.shape)}")
+    found = []
+    for at in boxes.at:
+        array = device.upload(_padded(boxes.host()))
+        rng = np.random.default_rng(7)
+        box = rng.integers(0, 256, boxes.box_bytes, np.uint8).view(boxes.dtype).reshape(boxes.box)
+        kernel.launch(
+            _map_of(device, boxes, array),
+            _coordinates(at),
+            boxes.box_bytes,
+            device.upload(swizzled(box, boxes.swizzle, 0).view(np.uint32)),
+            grid=1,
+            block=32,
+            shared_bytes=boxes.box_bytes,
+        )
+        wanted = _padded(boxes.host())
+        source, target = _overlap(boxes, at)
+        wanted[source] = box[target]
+        found.append((array.download().view(np.uint8), wanted.view(np.uint8)))
     return found

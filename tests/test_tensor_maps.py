@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from fakes import CudaLike, FakeDevice
-from tensor_boxes import BOXES, SOURCE, Boxes, copied, expected
+from tensor_boxes import BOXES, SOURCE, Boxes, copied, expected, stored
 
 from lowgemm.binary.sass import read_sass
 from lowgemm.compiler import Build, compile_file, compile_source
@@ -80,6 +80,25 @@ def test_a_gpu_copies_the_same(gpu: Gpu) -> None:
             ours = copied(emulator, emulator.load(build(str(gpu.architecture))), boxes)
             for mine, each in zip(ours, found, strict=True):
                 assert np.array_equal(mine, each), str(boxes)
+
+
+@pytest.mark.parametrize("boxes", [each for each in BOXES if not each.shift], ids=str)
+def test_boxes_are_stored(device: Emulator, module: Module, boxes: Boxes) -> None:
+    """What lies in the tensor is written, and nothing else."""
+    for found, wanted in stored(device, module, boxes):
+        assert np.array_equal(found, wanted)
+
+
+@pytest.mark.gpu
+def test_a_gpu_stores_the_same(gpu: Gpu) -> None:
+    """The same on a GPU."""
+    if gpu.capability < (9, 0):
+        pytest.skip(f"{gpu.architecture} has no tensor maps")
+    module = gpu.load(build(str(gpu.architecture)))
+    for boxes in BOXES:
+        if not boxes.shift:
+            for found, wanted in stored(gpu, module, boxes):
+                assert np.array_equal(found, wanted), str(boxes)
 
 
 def multicast(device: Device, module: Module) -> None:
@@ -207,6 +226,38 @@ def test_a_reader_that_does_not_wait_is_found() -> None:
         with pytest.raises(EmulatorFindingsError) as error:
             kernel.launch(tensor_map, HERE, 1024, 0, out, grid=1, block=64, shared_bytes=1024)
         assert FindingKind.ASYNC_NOT_WAITED in kinds(error)
+
+
+@pytest.mark.parametrize("line", ["wait_group.read 0;", "commit_group;"])
+def test_a_writer_that_does_not_wait_is_found(line: str) -> None:
+    """A store may still read shared memory until its group has been waited for."""
+    text = SOURCE.read_text(encoding="utf-8")
+    text = text.replace(f'asm volatile("cp.async.bulk.{line}" ::: "memory");', "")
+    with Emulator() as device:
+        kernel = device.load(compile_source(text, arch="sm_90")).kernel("put_1")
+        tensor_map = device.tensor_map(device.zeros(64), 64)
+        with pytest.raises(EmulatorFindingsError, match="a bulk copy may still read it") as error:
+            kernel.launch(
+                tensor_map, HERE, 256, device.zeros(64, np.uint32), grid=1, block=32,
+                shared_bytes=256,
+            )  # fmt: skip
+        assert kinds(error) == {FindingKind.ASYNC_NOT_WAITED}
+
+
+def test_a_store_of_what_another_warp_writes_is_found() -> None:
+    """Its bytes must be written before, and a barrier lie between."""
+    text = SOURCE.read_text(encoding="utf-8")
+    before, put, after = text.partition("__device__ void put(")
+    text = before + put + after.replace("__syncthreads();", "", 1)
+    with Emulator() as device:
+        kernel = device.load(compile_source(text, arch="sm_90")).kernel("put_1")
+        tensor_map = device.tensor_map(device.zeros(256), 256)
+        with pytest.raises(EmulatorFindingsError) as error:
+            kernel.launch(
+                tensor_map, HERE, 1024, device.zeros(256, np.uint32), grid=1, block=64,
+                shared_bytes=1024,
+            )  # fmt: skip
+        assert kinds(error) & {FindingKind.RACE, FindingKind.UNINITIALISED_SHARED}
 
 
 def test_bytes_that_are_no_map_are_refused() -> None:

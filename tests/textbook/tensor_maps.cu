@@ -130,3 +130,60 @@ extern "C" __global__ void copy_to_cluster(const __grid_constant__ TensorMap map
         "barrier.cluster.wait.acquire.aligned;" ::
             : "memory");
 }
+
+#define STORE "cp.async.bulk.tensor."
+#define GROUP "d.global.shared::cta.tile.bulk_group"
+
+template <int Rank>
+__device__ void store(const TensorMap* map, Coordinates at, unsigned from) {
+    if constexpr (Rank == 1)
+        asm volatile(STORE "1" GROUP " [%0, {%2}], [%1];" ::"l"(map), "r"(from), "r"(at.x)
+                     : "memory");
+    if constexpr (Rank == 2)
+        asm volatile(STORE "2" GROUP " [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from), "r"(at.x),
+                     "r"(at.y)
+                     : "memory");
+    if constexpr (Rank == 3)
+        asm volatile(STORE "3" GROUP " [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from), "r"(at.x),
+                     "r"(at.y), "r"(at.z)
+                     : "memory");
+    if constexpr (Rank == 4)
+        asm volatile(STORE "4" GROUP " [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map), "r"(from),
+                     "r"(at.x), "r"(at.y), "r"(at.z), "r"(at.w)
+                     : "memory");
+    if constexpr (Rank == 5)
+        asm volatile(STORE "5" GROUP " [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map), "r"(from),
+                     "r"(at.x), "r"(at.y), "r"(at.z), "r"(at.w), "r"(at.v)
+                     : "memory");
+}
+
+// Threads write the box's bytes into shared memory as they are to lie there; TMA stores it.
+template <int Rank>
+__device__ void put(const TensorMap* map, Coordinates at, unsigned bytes, const unsigned* in) {
+    extern __shared__ __align__(1024) unsigned char tile[];
+    unsigned* words = reinterpret_cast<unsigned*>(tile);
+    for (unsigned i = threadIdx.x; i < bytes / 4; i += blockDim.x)
+        words[i] = in[i];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        store<Rank>(map, at, shared_address(tile));
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x < bytes / 4) words[threadIdx.x] = 0;
+    if (threadIdx.x == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+#define PUT(RANK)                                                                                \
+    extern "C" __global__ void put_##RANK(const __grid_constant__ TensorMap map, Coordinates at, \
+                                          unsigned bytes, const unsigned* in) {                  \
+        put<RANK>(&map, at, bytes, in);                                                          \
+    }
+
+PUT(1)
+PUT(2)
+PUT(3)
+PUT(4)
+PUT(5)
