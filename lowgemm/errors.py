@@ -165,7 +165,7 @@ class SymbolNotFoundError(LowgemmError, LookupError):
 
 
 class ArchitectureMismatchError(LowgemmError):
-    """The cubin was made for an architecture that the GPU cannot run."""
+    """The device cannot run the cubin's architecture, or its own lacks what is asked for."""
 
 
 # ---- arguments, arrays, launches

@@ -21,6 +21,7 @@ from lowgemm.runtime import (
     PackedArguments,
     PreparedLaunch,
     Stream,
+    TensorLayout,
     check_launch,
     pack,
 )
@@ -169,6 +170,9 @@ class FakeDevice(Device):
 
     def zeros(self, shape: int | Sequence[int], dtype: object = np.float32) -> Array:
         raise NotImplementedError
+
+    def encode_tensor_map(self, layout: TensorLayout) -> bytes:
+        return layout.pointer.to_bytes(128, "little")
 
     def stream(self, foreign: object = None) -> Stream:
         raise NotImplementedError

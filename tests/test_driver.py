@@ -70,6 +70,7 @@ class StandIn:
         self.launched: list[dict[str, Any]] = []
         self.attributes: list[tuple[str, int]] = []
         self.loaded: list[bytes] = []
+        self.encoded: tuple[Any, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         if not (name.startswith("cu") and name[2].isupper()):
@@ -189,6 +190,10 @@ class StandIn:
         buffer = ctypes.create_string_buffer(b"\xcc" * size, size)
         self.memory[ctypes.addressof(buffer)] = buffer
         return REAL.CUdeviceptr(ctypes.addressof(buffer))
+
+    def do_cuTensorMapEncodeTiled(self, *args: Any) -> Any:
+        self.encoded = args
+        return SimpleNamespace(opaque=[REAL.cuuint64_t(word + 1) for word in range(16)])
 
     def do_cuMemFree(self, pointer: int) -> Any:
         del self.memory[int(pointer)]
@@ -1034,3 +1039,36 @@ def test_a_dlpack_array_is_valid_in_the_other_stream_too(api: StandIn, gpu: Gpu)
     assert "cuStreamWaitEvent" not in api.calls
     prepared.launch(gpu.stream())
     assert api.calls.count("cuStreamWaitEvent") == 1
+
+
+# ---- tensor maps
+
+
+def test_the_driver_encodes_tensor_maps(gpu: Gpu, api: StandIn) -> None:
+    """Axes go innermost first; the bytes are the driver's words; one axis has a stride unread."""
+    array = gpu.empty((6, 5, 16), np.float16)
+    tensor_map = gpu.tensor_map(
+        array, (2, 3, 8), swizzle="32B", shape=(5, 5, 16), l2_promotion="128B"
+    )
+    kind, rank, pointer, *rest, interleave, swizzle, promotion, fill = api.encoded
+    assert (rank, pointer) == (3, array.pointer)
+    numbers = [[int(each) for each in axis] for axis in rest]
+    assert numbers == [[16, 5, 5], [32, 160], [8, 3, 2], [1, 1, 1]]
+    assert kind.name == "CU_TENSOR_MAP_DATA_TYPE_FLOAT16"
+    assert interleave.name == "CU_TENSOR_MAP_INTERLEAVE_NONE"
+    assert swizzle.name == "CU_TENSOR_MAP_SWIZZLE_32B"
+    assert promotion.name == "CU_TENSOR_MAP_L2_PROMOTION_L2_128B"
+    assert fill.name == "CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE"
+    assert bytes(tensor_map) == b"".join(word.to_bytes(8, "little") for word in range(1, 17))
+    gpu.tensor_map(array, 8, shape=160)
+    assert [int(each) for each in api.encoded[4]] == [16]
+    assert api.encoded[8].name == "CU_TENSOR_MAP_SWIZZLE_NONE"
+    assert api.encoded[9].name == "CU_TENSOR_MAP_L2_PROMOTION_NONE"
+
+
+def test_a_map_the_driver_refuses_is_its_error(gpu: Gpu, api: StandIn) -> None:
+    """What the checks before let through is told with the driver's name for it."""
+    api.fail["cuTensorMapEncodeTiled"] = REAL.CUresult.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(DriverError, match="cuTensorMapEncodeTiled failed") as error:
+        gpu.tensor_map(gpu.empty(160), 8)
+    assert error.value.code == "CUDA_ERROR_INVALID_VALUE"

@@ -110,6 +110,30 @@ def test_a_stall_count_too_low_is_named(arch: str) -> None:
     assert "3 cycles too few" in str(hazard)
 
 
+TENSOR_COPIES = """
+struct alignas(64) TensorMap { unsigned long long words[16]; };
+extern "C" __global__ void k(const __grid_constant__ TensorMap map, unsigned to, unsigned barrier,
+                             const int* x, int n) {
+    if (threadIdx.x != 0) return;
+#pragma unroll 1
+    for (int i = 0; i < n; ++i)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx"
+                     "::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(&map), "r"(x[i]), "r"(i),
+                     "r"(barrier) : "memory");
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_100", "sm_120"])
+def test_a_tensor_copy_reads_its_uniform_registers_late(arch: str) -> None:
+    """They may be written again when its read scoreboard says so; ptxas waits for that."""
+    code = _Code(TENSOR_COPIES, arch)
+    assert not find_hazards(code.kernel)
+    found = code.hazards(code.index("UTMALDG"), read_scoreboard=None)
+    assert {each.kind for each in found} == {HazardKind.SOURCE_OVERWRITTEN}
+    assert {each.register[:2] for each in found} == {"UR"}
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_wait_or_a_scoreboard_that_is_missing_is_named(arch: str) -> None:
     """A load that nobody waits for, and one that names no scoreboard."""

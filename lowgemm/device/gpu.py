@@ -13,6 +13,7 @@ from lowgemm.device.context import Context
 from lowgemm.device.driver import call, initialise
 from lowgemm.device.module import DeviceModule
 from lowgemm.device.stream import DeviceEvent, DeviceStream, stream_handle
+from lowgemm.device.tensor_map import encode_tensor_map
 from lowgemm.errors import ArrayLayoutError, DtypeError, NoGpuError
 from lowgemm.hardware.architecture import Architecture
 from lowgemm.hardware.gpus import GpuRecord, record_from_attributes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lowgemm.runtime.interface import CubinSource, Resource
+    from lowgemm.runtime.tensor_map import TensorLayout
 
 __all__ = ["Gpu", "GpuAttributes"]
 
@@ -283,6 +285,9 @@ class Gpu(Device):
 
     def owns(self, array: Array) -> bool:
         return isinstance(array, DeviceArray) and array.device.ordinal == self.ordinal
+
+    def encode_tensor_map(self, layout: TensorLayout) -> bytes:
+        return encode_tensor_map(self.context, layout)
 
     # ---- work
 

@@ -401,7 +401,12 @@ def _depbar(w: Word) -> Run:
         return lambda f, m: None
     if w.take(44, 3):
         raise w.unknown("copies counted on a scoreboard other than SB0")
-    return lambda f, m: f.batch.wait_for_copies(f, f.lanes(m), left)
+
+    def run(f: Front, m: Mask) -> None:
+        f.batch.wait_for_copies(f, f.lanes(m), left)
+        f.batch.bulk_groups.wait(f, m, left)
+
+    return run
 
 
 # ---- atomics

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lowgemm.emulator.access import LOCAL_WINDOW, SHARED_WINDOW, Site, rank_and_offset, spaces
 from lowgemm.emulator.barriers import BlockBarriers, ClusterBarriers
+from lowgemm.emulator.bulk_groups import BulkGroups
 from lowgemm.emulator.convergence import Convergence
 from lowgemm.emulator.findings import FindingKind, Problem
 from lowgemm.emulator.front import Front, Mask, lane_bits
@@ -81,6 +82,7 @@ class Batch:
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
         self.mbarriers = Mbarriers(self)
+        self.bulk_groups = BulkGroups(self)
         self.copies_committed = np.zeros(lanes, np.int64)
         self.local = LocalMemory(self.warps * _LANES, launch.local_bytes)
         self._shared: SharedMemory | None = None
@@ -273,15 +275,15 @@ class Batch:
         site = Site(f.pc >> 4, _COPY_PIECE, store=False)
         addresses = U64(source) + np.arange(0, nbytes, _COPY_PIECE, dtype=U64)
         words, problems = self.memory.load(addresses, _COPY_PIECE)
-        self._tell_of_copy(f, row, site, problems)
+        self.tell_of_copy(f, row, site, problems)
         data = np.ascontiguousarray(words.T).reshape(-1).view(np.uint8)
         for target in ranks:
             tick, problems = self.shared.store_bulk(domain, issuer, target, offset, data)
-            self._tell_of_copy(f, row, site, problems)
+            self.tell_of_copy(f, row, site, problems)
             remote = barrier & 0xFFFFFF | target << 24 if blocks is not None else barrier
             self.mbarriers.complete_bytes(domain, remote, nbytes, tick)
 
-    def _tell_of_copy(self, f: Front, row: int, site: Site, problems: list[Problem]) -> None:
+    def tell_of_copy(self, f: Front, row: int, site: Site, problems: list[Problem]) -> None:
         """Problems of a bulk copy, each told once, of its warp's first lane."""
         first = np.zeros(1, np.intp)
         told = [Problem(each.kind, first, each.addresses[:1], each.detail) for each in problems]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,22 @@ class Constants:
             array[: len(content)] = np.frombuffer(content, np.uint8)
             self._banks[number] = array
         self._words: dict[tuple[int, int, int], Any] = {}
+        self._deferred: dict[int, tuple[int, Callable[[], bytes]]] = {}
+
+    def content(self, bank: int) -> bytes:
+        """The bytes of a bank."""
+        return self._array(bank, 0).tobytes()
+
+    def defer(self, bank: int, offset: int, make: Callable[[], bytes]) -> None:
+        """Write 8 bytes into a bank only when they are read; one place a bank."""
+        self._deferred[bank] = (offset, make)
+
+    def _settle(self, bank: int, first: int, last: int) -> None:
+        """Write what was deferred and lies in a range of bytes."""
+        offset, make = self._deferred.get(bank, (last, None))
+        if make is not None and first < offset + 8 and offset < last:
+            del self._deferred[bank]
+            self.put(bank, offset, make())
 
     def put(self, bank: int, offset: int, content: bytes) -> None:
         """Write bytes into a bank."""
@@ -59,6 +76,7 @@ class Constants:
         key = (bank, offset, width)
         found = self._words.get(key)
         if found is None:
+            self._settle(bank, offset, offset + width)
             content = self._array(bank, offset + width)[offset : offset + width]
             dtype = np.uint32 if width == 4 else np.uint64
             found = np.frombuffer(content.tobytes(), dtype).reshape(1, 1)
@@ -73,7 +91,10 @@ class Constants:
         EmulationError
             An offset lies outside of the bank.
         """
-        array = self._array(bank, int(at.max(initial=0)) + width)
+        last = int(at.max(initial=0)) + width
+        if bank in self._deferred:
+            self._settle(bank, int(at.min(initial=last)), last)
+        array = self._array(bank, last)
         if width < 4:
             narrow = array[at].astype(np.uint32)
             if width == 2:

@@ -31,7 +31,7 @@ def _nothing(f: Front, m: Mask) -> None:
 
 @maker(
     "NOP", "MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL", "CCTLL", "FENCE", "ENDCOLLECTIVE",
-    "PREEXIT", "ACQBULK", "UTMACMDFLUSH", "PMTRIG", "UTMACCTL", "UBLKPF", "UTMAPF",
+    "PREEXIT", "ACQBULK", "PMTRIG", "UTMACCTL", "UBLKPF", "UTMAPF",
 )  # fmt: skip
 def _no_effect(w: Word) -> Run:
     """Order between memory accesses is that of the program here; hints have no value."""

@@ -16,6 +16,7 @@ from lowgemm.emulator.global_memory import GlobalMemory
 from lowgemm.emulator.launch import DRIVER_CODE, Launch
 from lowgemm.emulator.program import Program, compile_program
 from lowgemm.emulator.rules import Rules
+from lowgemm.emulator.tensor_maps import encode_tensor_map
 from lowgemm.errors import (
     ArgumentValueError,
     EmulationError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lowgemm.binary.signature import KernelSignature
     from lowgemm.runtime.arguments import PackedArguments
     from lowgemm.runtime.interface import Array, CubinSource, Resource
+    from lowgemm.runtime.tensor_map import TensorLayout
 
 __all__ = ["ARCHITECTURES", "Emulator", "EmulatorKernel", "EmulatorModule"]
 
@@ -159,6 +161,9 @@ class Emulator(Device):
 
     def owns(self, array: Array) -> bool:
         return isinstance(array, EmulatorArray) and array.device is self
+
+    def encode_tensor_map(self, layout: TensorLayout) -> bytes:
+        return encode_tensor_map(layout)
 
     # ---- work
 

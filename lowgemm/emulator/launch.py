@@ -54,6 +54,9 @@ _CLUSTER_PLACES = {
     9: (0x140, 0x144, 0x150, 0x15C, 0x188),
     10: (0x36C, 0x2A0, 0x2B0, 0x2C0, 0x2CC),
 }
+#: Where bank 0 holds the address of the parameters, by which a kernel names those that it declares
+#: ``__grid_constant__``; found by compiling kernels that give such an address away.
+_PARAMETERS_ADDRESS = {9: 0x198, 10: 0x348}
 
 
 class Launch:
@@ -91,6 +94,7 @@ class Launch:
         self.cluster = shape.cluster or signature.required_cluster or (1, 1, 1)
         self.cluster_blocks = math.prod(self.cluster)
         self.constants = Constants(banks)
+        self._shown_bank: int | None = None
         self._fill_constants(major, parameters)
         self.findings: dict[tuple[Any, ...], Finding] = {}
         self._operations = program.operations
@@ -115,6 +119,18 @@ class Launch:
         for offset, content in places.items():
             put(0, offset, content)
         put(0, *parameters)
+        if major >= 9:
+            at = _PARAMETERS_ADDRESS[9 if major == 9 else 10]
+            self.constants.defer(0, at, lambda: self._parameters_address(parameters[0]))
+
+    def _parameters_address(self, offset: int) -> bytes:
+        """The address of the parameters: a GPU shows bank 0 in global memory as well."""
+        bank = np.frombuffer(self.constants.content(0), np.uint8)
+        base = self.memory.allocate(len(bank), initialised=True, name="the kernel's parameters")
+        self.memory.write(base, bank)
+        self.memory.set_readonly(base, True)
+        self._shown_bank = base
+        return (base + offset).to_bytes(8, "little")
 
     def _cluster_constants(self) -> tuple[bytes, ...]:
         """Whether there are clusters, their size, its inverse, how many, and blocks of each."""
@@ -141,6 +157,13 @@ class Launch:
         EmulationError
             The launch went over its limit of instructions.
         """
+        try:
+            self._run_batches()
+        finally:
+            if self._shown_bank is not None:
+                self.memory.free(self._shown_bank)
+
+    def _run_batches(self) -> None:
         clusters = self.shape.blocks // self.cluster_blocks
         lanes = self.cluster_blocks * -(-self.shape.threads_per_block // _LANES) * _LANES
         step = max(1, _BATCH_LANES // lanes)

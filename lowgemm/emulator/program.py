@@ -15,6 +15,7 @@ from lowgemm.emulator import (  # noqa: F401  # they fill MAKERS
     control,
     floating,
     integer,
+    tensor_copies,
     warp,
 )
 from lowgemm.emulator.operation import MAKERS, Flow, Operation, Run

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lowgemm.emulator.operation import Operation
 from lowgemm.emulator.program import Program
 from lowgemm.emulator.word import PT
-from lowgemm.isa import Pipe
+from lowgemm.isa import Opcode, Pipe
 from lowgemm.isa.latency import (
     DRAIN_CYCLES,
     Consumer,
@@ -127,7 +127,7 @@ def _rule(index: int, operation: Operation, major: int) -> Rule:
         guard=_guard(operation),
         reads=reads,
         results=written,
-        sources=tuple({each.key for each in reads if each.key < UNIFORM}) if late else (),
+        sources=_late_sources(opcode, reads) if late and opcode is not None else (),
         kept=_kept(operation, reads, {key for key, _ in written}),
         unit=in_order_unit(opcode) if opcode is not None else None,
         late_reader=opcode.pipe.value if late and opcode is not None else None,
@@ -136,6 +136,15 @@ def _rule(index: int, operation: Operation, major: int) -> Rule:
         negated=bool(instruction.guard & 8),
         drains=control.stall == 0,
     )
+
+
+def _late_sources(opcode: Opcode, reads: tuple[Use, ...]) -> tuple[int, ...]:
+    """The registers that are read some time after the issue.
+
+    Uniform ones are read at once, but for TMA's: ptxas guards them with the read scoreboard.
+    """
+    end = PREDICATE if opcode.pipe is Pipe.TMA else UNIFORM
+    return tuple({each.key for each in reads if each.key < end})
 
 
 def _boards(*boards: int | None) -> tuple[int, ...]:

@@ -24,6 +24,8 @@ _ATOMIC = 4
 _BULK = 8
 _MBARRIER = 16
 _READABLE = _INITIALISED | _PENDING | _BULK
+#: Higher than every clock.
+_ABOVE_ALL = np.iinfo(np.int32).max
 
 _Index = NDArray[np.intp]
 _Words = NDArray[np.uint32]
@@ -156,6 +158,7 @@ class SharedMemory:
         self._location_clock = np.empty((0, actors), np.int32)
         self._next_token = 1
         self._copies: list[_Copies] = []
+        self._read_by_proxy = False
 
     # ---- plain accesses
 
@@ -509,6 +512,33 @@ class SharedMemory:
         self._state[units] = _INITIALISED | _BULK
         return tick, problems
 
+    def load_bulk(
+        self, domain: int, issuer: int, rank: int, offset: int, nbytes: int
+    ) -> tuple[NDArray[np.uint8], int, list[Problem]]:
+        """Read as a bulk copy (TMA) does; the parameters are those of `store_bulk`.
+
+        Returns
+        -------
+        tuple
+            uint8[nbytes], zeros out of bounds; the copy's clock, without which nobody may write to
+            these bytes, and which a wait for the copy's group gives; and what is wrong.
+        """
+        first = rank * self.stride + offset
+        tick = self.clocks.tick_proxy(domain)
+        problem = self._bulk_fault(rank, offset, nbytes)
+        if problem is not None:
+            return np.zeros(nbytes, np.uint8), tick, [problem]
+        begin = first // self.granularity
+        end = -(-(first + nbytes) // self.granularity)
+        problems = self._judge_bulk(domain, issuer, offset, begin, end, writes=False)
+        reads = self._read_clock.reshape(self.clocks.domains, self.clocks.actors, -1)
+        reads[domain, self.clocks.proxy, begin:end] = tick
+        base = domain * self._domain_units
+        # No warp's floor holds the proxy's steps: who writes here is checked in full.
+        self._read_top[base + begin : base + end] = _ABOVE_ALL
+        self._read_by_proxy = True
+        return self.data[domain, first : first + nbytes].copy(), tick, problems
+
     def _bulk_fault(self, rank: int, offset: int, nbytes: int) -> Problem | None:
         if 0 <= rank < self.ranks and 0 <= offset <= self.bytes_per_cta - nbytes:
             return None
@@ -517,8 +547,9 @@ class SharedMemory:
         return Problem(kind, np.zeros(1, np.intp), place, self._bounds_text(nbytes, offset, rank))
 
     def _judge_bulk(
-        self, domain: int, issuer: int, offset: int, begin: int, end: int
+        self, domain: int, issuer: int, offset: int, begin: int, end: int, *, writes: bool = True
     ) -> list[Problem]:
+        """Hold a bulk copy against the accesses before it: all of them, or if it reads, writes."""
         row = self.clocks.vc[domain, issuer]
         base = domain * self._domain_units
         units = slice(base + begin, base + end)
@@ -527,11 +558,17 @@ class SharedMemory:
         waiting = ((state & _PENDING) != 0) | (late & ((state & _BULK) != 0))
         reads = self._read_clock.reshape(self.clocks.domains, self.clocks.actors, -1)
         racing = reads[domain, :, begin:end] > row[:, None]
-        reader = racing.argmax(axis=0)
+        if not writes:
+            racing = np.zeros_like(racing)
+        by_proxy, racing = racing[-1], racing[:-1]
+        bare = (state & _INITIALISED) == 0 if not writes else np.zeros_like(late)
+        reader = racing.argmax(axis=0) if len(racing) else None
         step = self.granularity
         found: list[Problem] = []
         for kind, bad, other, verb in (
             (FindingKind.ASYNC_NOT_WAITED, waiting, None, "an earlier copy"),
+            (FindingKind.ASYNC_NOT_WAITED, by_proxy, None, _READ_BY_COPY),
+            (FindingKind.UNINITIALISED_SHARED, bare, None, "never written"),
             (FindingKind.RACE, late & ~waiting, writer, "written by warp {}" + _UNORDERED),
             (FindingKind.RACE, racing.any(axis=0), reader, "read by warp {}" + _UNORDERED),
         ):
@@ -712,9 +749,13 @@ class SharedMemory:
         reads = self._read_clock.reshape(-1, access.units).take(row, axis=0)
         later = reads > self.clocks.vc[part.domain, part.actor][:, :, None]
         racing: NDArray[np.bool_] = np.asarray(later.any(axis=2))
+        by_copy = racing[:, -1:].copy()
+        racing[:, -1] = False
         reader = np.broadcast_to(np.arange(actors), racing.shape)
         text = "read by warp {}" + _UNORDERED
-        return _relabel(_problem(FindingKind.RACE, part, racing, text, reader), where)
+        found = _problem(FindingKind.RACE, part, racing, text, reader)
+        found += _problem(FindingKind.ASYNC_NOT_WAITED, part, by_copy, _READ_BY_COPY, None)
+        return _relabel(found, where)
 
     def _judge_uninitialised(self, access: _Access) -> list[Problem]:
         bare = (self._rows(self._state, access) & _INITIALISED) == 0
@@ -727,7 +768,10 @@ class SharedMemory:
         row = access.slot * block + access.local
         self._put_rows(self._read_clock, access, access.clock, row)
         # No lower than any reader's own step, and never falling: one number stands for all readers.
-        self._put_rows(self._read_top, access, self.clocks.top.take(access.domain))
+        top = self.clocks.top.take(access.domain)
+        if self._read_by_proxy:
+            top = np.maximum(top, self._rows(self._read_top, access).max(axis=1))
+        self._put_rows(self._read_top, access, top)
 
     def _note_write(self, access: _Access, state: int) -> list[Problem]:
         """Note who wrote; finds lanes of different actors that wrote one unit."""
@@ -753,6 +797,7 @@ def _after_arrival(word: int) -> int:
 
 
 _UNORDERED = " since the last barrier"
+_READ_BY_COPY = "a bulk copy may still read it"
 
 
 def _turns(access: _Access) -> Iterator[_Index]:

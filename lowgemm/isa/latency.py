@@ -187,8 +187,9 @@ def in_order_unit(opcode: Opcode) -> str | None:
 
 
 def _pipe(opcode: Opcode, major: int) -> Pipe:
-    """Where it executes: on sm_90 VIADD has the latencies of the FMA pipe."""
-    return Pipe.FMA if opcode.name == "VIADD" and major == _HOPPER else opcode.pipe
+    """Where it executes: on sm_90 and sm_100 VIADD has the latencies of the FMA pipe."""
+    fma = opcode.name == "VIADD" and major in (_HOPPER, _BLACKWELL)
+    return Pipe.FMA if fma else opcode.pipe
 
 
 def producer_of(

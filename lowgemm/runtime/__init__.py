@@ -19,6 +19,7 @@ from lowgemm.runtime.interface import (
     Stream,
 )
 from lowgemm.runtime.launch import DeviceLimits, LaunchShape, check_launch
+from lowgemm.runtime.tensor_map import TensorLayout, TensorMap
 
 __all__ = [
     "Array",
@@ -34,6 +35,8 @@ __all__ = [
     "PackedArguments",
     "PreparedLaunch",
     "Stream",
+    "TensorLayout",
+    "TensorMap",
     "as_view",
     "check_launch",
     "describe",

@@ -34,6 +34,7 @@ from lowgemm.runtime.interchange import (
 )
 from lowgemm.runtime.interface import Array
 from lowgemm.runtime.shapes import shown
+from lowgemm.runtime.tensor_map import TENSOR_MAP_BYTES, TensorMap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,7 +119,8 @@ def pack(
     point one (also a bfloat16 by value) a float, an int that it represents exactly, or a numpy or
     ctypes float of its width; an 8-bit float its byte or a scalar of ml_dtypes; a pointer an array
     of this device, an object with ``__cuda_array_interface__`` or DLPack, an address as an int, or
-    None; a struct its bytes. Of a parameter whose kind is not known the width is checked.
+    None; a struct its bytes, or a :class:`~.tensor_map.TensorMap` where it has 128. Of a parameter
+    whose kind is not known the width is checked.
 
     Parameters
     ----------
@@ -454,6 +456,20 @@ class _Packer:
             f"convert the array to {wanted}, or pass its address as an int if this is meant",
         )
 
+    def tensor_map(self, parameter: Parameter, value: TensorMap) -> bytes:
+        if parameter.kind not in _RAW_KINDS or parameter.size_bytes != TENSOR_MAP_BYTES:
+            remedy = f"a kernel takes it as const __grid_constant__, {TENSOR_MAP_BYTES} bytes"
+            raise self.misfit(parameter, value, remedy)
+        if self.device is not None and not _is_same(self.device, value.device):
+            raise ArrayLayoutError(
+                f"{self.where(parameter)} got a tensor map of another device, {value.device.name}",
+                "make it with the device that runs the kernel",
+            )
+        value.check_open()
+        self.owners.append(value)
+        self.streams |= value.streams
+        return bytes(value)
+
     @staticmethod
     def may_be_pointer(parameter: Parameter) -> bool:
         return parameter.kind is ParameterKind.POINTER or (
@@ -464,6 +480,7 @@ class _Packer:
 # In order: bool is an int, and numpy.float64 a float.
 _ENCODERS: tuple[tuple[Any, Callable[[_Packer, Parameter, Any], bytes]], ...] = (
     (Array, _Packer.own_array),
+    (TensorMap, _Packer.tensor_map),
     (np.generic, _Packer.numpy_scalar),
     (bool, _Packer.boolean),
     (int, _Packer.integer),
@@ -497,6 +514,12 @@ def _is_swapped(kind: Any) -> bool:
         fields = (field for each in kind.__mro__ for field in each.__dict__.get("_fields_", ()))
         return any(_is_swapped(field[1]) for field in fields)
     return getattr(kind, _OWN_ORDER, kind) is not kind
+
+
+def _is_same(one: Device, other: Device) -> bool:
+    """Whether two objects stand for one device: a GPU may have several."""
+    ordinal = getattr(one, "ordinal", None)
+    return one is other or (ordinal is not None and ordinal == getattr(other, "ordinal", None))
 
 
 def _is_bfloat16(parameter: Parameter) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lowgemm.binary.signature import KernelSignature
     from lowgemm.hardware.architecture import Architecture
     from lowgemm.runtime.launch import DeviceLimits
+    from lowgemm.runtime.tensor_map import TensorLayout, TensorMap
 
 __all__ = [
     "Array",
@@ -381,6 +382,70 @@ class Device(Resource):
     def owns(self, array: Array) -> bool:
         """Whether the array lies in memory that this device's kernels may use."""
         return array.device is self
+
+    def tensor_map(
+        self,
+        array: object,
+        box: int | Sequence[int],
+        *,
+        swizzle: str = "none",
+        shape: int | Sequence[int] | None = None,
+        strides_bytes: int | Sequence[int] | None = None,
+        l2_promotion: str = "none",
+    ) -> TensorMap:
+        """A tensor map of an array: what TMA needs to copy boxes of it (sm_90 and later).
+
+        What a box has beyond the array on any side is zeros, and is not written by a store.
+
+        Parameters
+        ----------
+        array
+            An array of this device or, on a GPU, another library's, of 1 to 5 axes. Rows may have
+            gaps between them.
+        box
+            Elements that one copy moves along each axis, in the order of the array's shape: (rows,
+            columns). Kernels name coordinates the other way round: {column, row}.
+        swizzle
+            How 16-byte chunks of the rows of a box are exchanged in shared memory, so that columns
+            can be read without bank conflicts: bits 4-6 of the shared address are changed by bits
+            7-9 (``"128B"``), bits 4-5 by 7-8 (``"64B"``), bit 4 by 7 (``"32B"``).
+        shape, strides_bytes
+            Extents, and bytes from an element to the next along each axis, where they are not the
+            array's own; so an array of one axis can stand for a matrix with a leading dimension.
+        l2_promotion
+            How much L2 fetches at least: ``"none"``, ``"64B"``, ``"128B"``, ``"256B"``.
+
+        Raises
+        ------
+        ArchitectureMismatchError
+            The device has no tensor maps.
+        ArrayLayoutError
+            The array begins at no multiple of 16 bytes; a stride is no multiple of 16 or reaches
+            2^40; an extent is over 2^32; the rank is not 1 to 5; the shape does not lie within the
+            array; the array is another device's.
+        ArgumentValueError
+            A box's extent is not 1 to 256, its rows are no multiple of 16 bytes or longer than the
+            swizzle, or another word is given.
+        ArgumentTypeError
+            It is no array in a device's memory.
+        DtypeError
+            A tensor map has no name for such elements.
+        """
+        from lowgemm.runtime.tensor_map import make_tensor_map
+
+        return make_tensor_map(
+            self,
+            array,
+            box,
+            swizzle=swizzle,
+            shape=shape,
+            strides_bytes=strides_bytes,
+            l2_promotion=l2_promotion,
+        )
+
+    @abstractmethod
+    def encode_tensor_map(self, layout: TensorLayout) -> bytes:
+        """The 128 bytes of a tensor map that have been checked, as this device reads them."""
 
     @abstractmethod
     def stream(self, foreign: object = None) -> Stream:
