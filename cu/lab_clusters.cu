@@ -8,25 +8,15 @@
 //           of all blocks into which this block writes have read the stage.
 // Safety    A wait that takes over LIMIT cycles sets the error flag and ends the loop; nothing hangs.
 // Check     Sums of whole numbers, exact in FP32, over an eighth of each tile, another one each step.
+#include "tma.cuh"
+
+using namespace lowgemm;
+
 constexpr int TILE_FLOATS = 4096, STAGES = 3;
 constexpr unsigned TILE_BYTES = TILE_FLOATS * 4;
 constexpr int CONSUMERS = 128, WARPS = CONSUMERS / 32, THREADS = CONSUMERS + 32;
 constexpr int PARTS = TILE_FLOATS / (CONSUMERS * 4);
 constexpr long long LIMIT = 1 << 24;
-
-__device__ __forceinline__ unsigned shared_address(const void* p) {
-    return static_cast<unsigned>(__cvta_generic_to_shared(p));
-}
-
-__device__ __forceinline__ void init_barrier(unsigned barrier, unsigned arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-
-__device__ __forceinline__ void arrive_and_expect(unsigned barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-}
 
 // On the barrier at the same place in another block of the cluster. Without a scope: it orders reads of
 // shared memory before, and a release for the cluster would be a fence in global memory each time.
@@ -39,20 +29,6 @@ __device__ __forceinline__ void arrive_remote(unsigned barrier, unsigned rank) {
         "}" ::"r"(barrier),
         "r"(rank)
         : "memory");
-}
-
-__device__ __forceinline__ bool try_wait(unsigned barrier, unsigned parity) {
-    unsigned done;
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n"
-        "}"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-    return done;
 }
 
 // Whether the phase of that parity ended in time.
@@ -111,7 +87,7 @@ __global__ void __launch_bounds__(THREADS)
             init_barrier(shared_address(&full[s]), 1);
             init_barrier(shared_address(&empty[s]), READERS * WARPS);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        fence_barrier_init();
     }
     __syncthreads();
     cluster_barrier();

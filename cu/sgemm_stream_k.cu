@@ -19,6 +19,7 @@
 //           the register banks than anything else here, so that it pays to rewrite the loop.
 // Needs     M at least 256, N at least 128, leading dimensions below 2^31.
 #include "sgemm.cuh"
+#include "stream_k.cuh"
 
 using namespace lowgemm;
 
@@ -27,47 +28,6 @@ constexpr int WM = 64, WN = 64, LANES_M = ZOrder::LANES_M, LANES_N = ZOrder::LAN
 constexpr unsigned A_BYTES = BM * BK * 4;
 constexpr unsigned STAGE = 16384, RING = STAGES * STAGE;  // a power of two: the ring ends by a mask
 constexpr int AHEAD = STAGES - 1;
-
-// The pieces of the sum that a block computes, one after the other: first its share of the tiles
-// that are cut, from the end backwards, so that who adds never waits for somebody behind; then
-// whole tiles.
-struct Work {
-    unsigned tile, first, last;  // the tile of C, and the k-tiles [first, last) of its sum
-    unsigned tiles, depth, split, share, extra, begin, end, wave, waves;
-
-    __device__ __forceinline__ Work(unsigned tiles_, unsigned depth_)
-        : tiles(tiles_), depth(depth_), wave(0) {
-        waves = tiles / gridDim.x;
-        if (tiles % gridDim.x && waves) --waves;
-        if (!depth) waves = (tiles + gridDim.x - 1) / gridDim.x;
-        split = waves * gridDim.x;
-        const unsigned rest = tiles > split ? (tiles - split) * depth : 0;
-        share = rest / gridDim.x;
-        extra = rest % gridDim.x;
-        begin = start_of(blockIdx.x);
-        end = start_of(blockIdx.x + 1);
-    }
-
-    __device__ __forceinline__ unsigned start_of(unsigned block) const {
-        return block * share + min(block, extra);
-    }
-
-    __device__ __forceinline__ bool next() {
-        if (begin < end) {
-            const unsigned at = (end - 1) / depth, start = max(begin, at * depth);
-            tile = split + at;
-            first = start - at * depth;
-            last = end - at * depth;
-            end = start;
-            return true;
-        }
-        if (wave == waves) return false;
-        tile = wave++ * gridDim.x + blockIdx.x;
-        first = 0;
-        last = depth;
-        return tile < tiles;
-    }
-};
 
 // A's tile lies in shared memory as in memory where it is contiguous along k, eight floats a row:
 // a thread reads four k-steps of a row at once. Otherwise, as B's tile, in one row a k-step.

@@ -199,7 +199,9 @@ def _operation(instruction: Instruction, arch: Architecture) -> Operation:
     word = Word(instruction, arch, uniform=uniform)
     guard = None
     number, negated = instruction.guard & 7, bool(instruction.guard & 8)
-    by_uniform = uniform or (instruction.name == "SYNCS" and instruction.low & 0x1FF == 0x1B2)
+    is_tma = opcode is not None and opcode.pipe is Pipe.TMA
+    initialises = instruction.name == "SYNCS" and instruction.low & 0x1FF == 0x1B2
+    by_uniform = uniform or is_tma or initialises
     if number != PT:
         guard = read_predicate(number, negated, by_uniform)
     operation = Operation(
