@@ -68,8 +68,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     unsigned copy_left = 0;
     int copy_m = 0, copy_n = 0, copy_k = 0;
     auto advance = [&] {
-        // Nothing is left: boxes beyond A and B, which are zeros and cost no memory access.
-        copy_left = 1, copy_m = M, copy_n = N;
+        copy_left = 1;
+        copy_k = depth * BK;  // nothing is left: boxes behind K are zeros and cost no memory access
         if (copying.next()) {
             copy_left = copying.last - copying.first;
             copy_m = copying.tile / tiles_n * BM, copy_n = copying.tile % tiles_n * BN;

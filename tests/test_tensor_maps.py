@@ -177,10 +177,10 @@ def launch_copy(device: Emulator, tensor_map: TensorMap, **changes: Any) -> None
     """One copy of two axes."""
     module = device.load(build(str(device.architecture)))
     out = device.zeros(tensor_map.box_bytes // 4, np.uint32)
-    settings = {"shift": 0, "shared_bytes": 8192, **changes}
+    settings = {"at": HERE, "shift": 0, "shared_bytes": 8192, **changes}
     module.kernel("copy_2").launch(
-        tensor_map, HERE, tensor_map.box_bytes, settings["shift"], out, grid=1, block=64,
-        shared_bytes=settings["shared_bytes"],
+        tensor_map, settings["at"], tensor_map.box_bytes, settings["shift"], out, grid=1,
+        block=64, shared_bytes=settings["shared_bytes"],
     )  # fmt: skip
 
 
@@ -195,6 +195,17 @@ def test_a_box_at_no_multiple_of_128_bytes_is_found() -> None:
         tensor_map = device.tensor_map(device.zeros((16, 16)), (16, 16))
         with pytest.raises(EmulatorFindingsError, match="multiple of 128 bytes") as error:
             launch_copy(device, tensor_map, shift=64)
+        assert kinds(error) == {FindingKind.MISALIGNED}
+
+
+@pytest.mark.parametrize("at", [1, -2, 31])
+def test_a_box_that_begins_within_a_chunk_is_found(at: int) -> None:
+    """Of the innermost axis it must begin at a multiple of 16 bytes; elsewhere anywhere."""
+    with Emulator() as device:
+        tensor_map = device.tensor_map(device.zeros((16, 32)), (16, 16))
+        launch_copy(device, tensor_map, at=struct.pack("5i", 4, at, 0, 0, 0))
+        with pytest.raises(EmulatorFindingsError, match=f"stands for {4 * at} bytes") as error:
+            launch_copy(device, tensor_map, at=struct.pack("5i", at, 0, 0, 0, 0))
         assert kinds(error) == {FindingKind.MISALIGNED}
 
 

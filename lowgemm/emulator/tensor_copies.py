@@ -112,6 +112,7 @@ class _Copy:
         self.site = Site(f.pc >> 4, _WIDE, store=False)
         self.coordinates = tuple(_signed(each) for each in coordinates)
         self.box = self._read_map(map_at, rank)
+        self._check_coordinates()
 
     def tell(self, problems: list[Problem]) -> None:
         self.batch.tell_of_copy(self.f, self.row, self.site, problems)
@@ -140,6 +141,14 @@ class _Copy:
                 kernel=name,
             )
         return box
+
+    def _check_coordinates(self) -> None:
+        """On an H200 a box that begins between two chunks of a row is an illegal instruction."""
+        begin = self.coordinates[0] * self.box.element_bytes
+        if begin % _WIDE:
+            detail = f"the innermost coordinate stands for {begin} bytes, no multiple of {_WIDE}"
+            where = np.array([self.box.pointer + begin], np.int64).view(U64)
+            self.tell([Problem(FindingKind.MISALIGNED, np.zeros(1, np.intp), where, detail)])
 
     def to_shared(self, to: int, barrier: int, blocks: int | None) -> None:
         """Bring the box, and tell the mbarriers; with a mask, those of several blocks."""
