@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from control_words import Mutant, hazards_of_a_run, mutants, with_control
+from control_words import (
+    Mutant,
+    hazards_of_a_run,
+    mutants,
+    overwrites_what_it_keeps,
+    reuse_mutants,
+    with_control,
+)
 from corpus import ALL, build
 
 from lowgemm import compile_file, compile_source
@@ -211,14 +219,21 @@ def test_rarer_protection_is_known(name: str, arch: str) -> None:
 DEPTHS = (2.4, 3, 0, 1, 8.3, 0.5, 2, 16.4, 5, 3.9, 7)
 
 
-def _compare(name: str, arch: str, *, waits_only: bool, depths: tuple[float, ...]) -> Counter[str]:
+def _compare(
+    name: str,
+    arch: str,
+    depths: tuple[float, ...],
+    *,
+    make: Callable[[SassKernel, int, int], Iterable[Mutant]] = mutants,
+    only: Callable[[SassKernel, Mutant], bool] = lambda _, mutant: True,
+) -> Counter[str]:
     """Mutants of a rung: how many each of the two finds."""
     cubin = compile_rung(rung(name, arch), arch).cubin
     kernel = read_sass(cubin)[0]
     code = read_cubin(cubin).code[kernel.name].content
     told: Counter[str] = Counter()
-    for mutant in mutants(kernel, 0, len(kernel.instructions) - 1):
-        if waits_only and mutant.what != "wait":
+    for mutant in make(kernel, 0, len(kernel.instructions) - 1):
+        if not only(kernel, mutant):
             continue
         patched = mutant.cubin(cubin, kernel.name, code)
         static = bool(find_hazards(read_sass(patched)[0]))
@@ -240,10 +255,24 @@ def quick_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick_texts")
 def test_what_strict_mode_finds_is_found(arch: str) -> None:
     """Of wrong control words anywhere in a rung, all that show in a run are found without one."""
-    told = _compare("ex4_16", arch, waits_only=False, depths=DEPTHS[:3])
+    told = _compare("ex4_16", arch, DEPTHS[:3])
     print(f"\nex4_16 {arch}: {dict(told)}")
     for what in ("wait", "stall", "scoreboard"):
         assert told[f"{what}, found in a run"] > 0.5 * told[f"{what}, found"] > 0
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow, id="all")])
+@pytest.mark.usefixtures("quick_texts")
+def test_stale_operands_that_strict_mode_finds_are_found(every: bool) -> None:
+    """Each reuse flag of a rung flipped: those on registers that their instruction writes, or all.
+
+    A flag cleared is never wrong: it costs a read.
+    """
+    only = (lambda *_: True) if every else overwrites_what_it_keeps
+    told = _compare("ex4_32", "sm_86", DEPTHS[:1], make=reuse_mutants, only=only)
+    print(f"\nex4_32 sm_86: {dict(told)}")
+    assert told["reuse flag set, found in a run"] > 0
+    assert told["reuse flag cleared, found"] == 0
 
 
 @pytest.mark.slow
@@ -256,7 +285,7 @@ def test_each_wait_is_needed_or_shown_to_be_redundant(name: str, arch: str) -> N
     Of 2,943, runs at eleven depths report 2,799; 134 are redundant; the other 10 guard ways that
     no launch takes, and the checker reports them.
     """
-    told = _compare(name, arch, waits_only=True, depths=DEPTHS)
+    told = _compare(name, arch, DEPTHS, only=lambda _, mutant: mutant.what == "wait")
     print(f"\n{name} {arch}: {dict(told)}")
     assert told["wait, found"] - told["wait, found in a run"] <= 4
 

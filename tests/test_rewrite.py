@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from control_words import mutants
+from control_words import Mutant, mutants, reuse_mutants
 from numpy.typing import NDArray
 
 from lowgemm import compile_file, compile_source
@@ -319,23 +319,40 @@ def test_a_reuse_flag_on_a_register_that_is_overwritten() -> None:
     assert HazardKind.STALE_REUSE in kinds
 
 
-@pytest.mark.slow
-def test_every_mutant_that_shows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each wait, stall count and scoreboard of the new loop: what a strict run reports is found.
-
-    The numbers are printed (-s).
-    """
+@pytest.fixture
+def quick_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No texts of nvdisasm in findings: they would take most of the time."""
     monkeypatch.setattr("lowgemm.emulator.device.disassemble", lambda *_, **__: ())
+
+
+SHAPE = (128, 128, 40)
+
+
+def _of_loop(
+    make: Callable[[SassKernel, int, int], Iterable[Mutant]],
+) -> tuple[SassKernel, list[Mutant]]:
     made = rewritten(NAME, ARCH)
     kernel = kernel_of(made.cubin, made.kernel)
+    first, last = made.new_loop.start // 16, made.new_loop.stop // 16 - 1
+    return kernel, list(make(kernel, first, last))
+
+
+def _kills(chosen: Iterable[Mutant]) -> Counter[str]:
+    """What of mutants shows in a strict run, and what the checker finds: all of the former.
+
+    One shows by a hazard, by other bits of C, or by having no end.
+    """
+    made = rewritten(NAME, ARCH)
     code = read_cubin(made.cubin).code[made.kernel].content
+    expected, _ = run(made.cubin, NAME, ARCH, made.kernel, SHAPE, strict=False)
     told: Counter[str] = Counter()
-    for mutant in mutants(kernel, made.new_loop.start // 16, made.new_loop.stop // 16 - 1):
+    for mutant in chosen:
         patched = mutant.cubin(made.cubin, made.kernel, code)
         static = bool(find_hazards(kernel_of(patched, made.kernel)))
         try:
-            _, found = run(patched, NAME, ARCH, made.kernel, (128, 128, 40), strict=True)
+            result, found = run(patched, NAME, ARCH, made.kernel, SHAPE, strict=True)
             dynamic = any(each.kind is FindingKind.HAZARD for each in found)
+            dynamic |= not np.array_equal(result.view(np.uint32), expected.view(np.uint32))
         except EmulationError:
             dynamic = True
         assert static or not dynamic, mutant
@@ -343,8 +360,33 @@ def test_every_mutant_that_shows_is_found(monkeypatch: pytest.MonkeyPatch) -> No
         told[f"{mutant.what}, in a run"] += dynamic
         told[f"{mutant.what}, found"] += static
     print(f"\n{NAME} {ARCH}: {dict(told)}")
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_texts")
+def test_every_mutant_that_shows_is_found() -> None:
+    """Each wait, stall count and scoreboard of the new loop: what a strict run reports is found.
+
+    The numbers are printed (-s).
+    """
+    told = _kills(_of_loop(mutants)[1])
     for what in ("wait", "scoreboard"):
         assert told[f"{what}, in a run"] > 0
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow, id="all")])
+@pytest.mark.usefixtures("quick_texts")
+def test_every_reuse_flag_that_shows_is_found(every: bool) -> None:
+    """Each of the new loop's flags flipped: what a strict run shows is found without one.
+
+    None shows: a flag too few costs a read, and one too many matters only where its register is
+    written before the slot is read again, which no single flip brings about here.
+    """
+    _, flips = _of_loop(reuse_mutants)
+    told = _kills(flips if every else flips[:: len(flips) // 8])
+    assert told["reuse flag cleared"] and told["reuse flag set"]
+    assert told["reuse flag cleared, found"] == 0
 
 
 # ---- on a workload

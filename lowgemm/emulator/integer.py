@@ -892,12 +892,15 @@ def _p2r(w: Word) -> Run:
     byte = w.take(76, 2)
     put, a, b = put32(w), w.a(), w.operand("b", sources=2)
     uniform = w.uniform
-    w.reads_predicates += [(number, uniform) for number in range(PT)]
+    # ptxas takes a mask for what it says: a predicate that it leaves out may be under way.
+    asked = w.take(32, 32) if w.is_immediate("b", sources=2) else -1
+    numbers = [number for number in range(PT) if asked >> number & 1]
+    w.reads_predicates += [(number, uniform) for number in numbers]
 
     def run(f: Front, m: Mask) -> None:
         read = f.uniform_predicate if uniform else f.predicate
         bits: Any = U32(0)
-        for number in range(PT):
+        for number in numbers:
             bits = bits | read(number).astype(U32) << U32(number + 8 * byte)
         mask = b(f) << U32(8 * byte)
         put(f, a(f) & ~mask | bits & mask, m)
