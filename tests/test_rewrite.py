@@ -47,11 +47,13 @@ if TYPE_CHECKING:
 ACCEPTED = [
     ("ex8", "sm_90"),
     ("ex10", "sm_86"),
+    ("two_ideas", "sm_90"),
     *(
         pytest.param(*each, marks=pytest.mark.slow)
         for each in (
             ("ex8", "sm_86"), ("ex8", "sm_120"), ("ex9", "sm_86"), ("ex9", "sm_89"),
             ("ex9", "sm_90"), ("ex10", "sm_89"), ("ex10", "sm_90"), ("ex10", "sm_120"),
+            ("two_ideas", "sm_86"), ("two_ideas", "sm_89"),
         )
     ),
 ]  # fmt: skip
@@ -105,11 +107,14 @@ def test_bits_are_those_of_the_original(name: str, arch: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["ex8", "ex9", "ex10"])
+@pytest.mark.parametrize("name", ["ex8", "ex9", "ex10", "two_ideas"])
 def test_bits_are_those_of_the_original_on_a_gpu(name: str, gpu: Gpu) -> None:
     """At whole tiles and at ragged sizes, over many iterations and blocks."""
     arch = str(gpu.architecture)
-    made, chosen = rewritten(name, arch), rung(name, arch)
+    try:
+        made, chosen = rewritten(name, arch), rung(name, arch)
+    except RewriteError as error:
+        pytest.skip(f"stays as it is on {arch}: {error.what}")
     for shape in ((2048, 1024, 1000), (1540, 700, 1236)):
         p = GemmProblem(*shape)
         a, b = gpu.empty(p.a_elements), gpu.empty(p.b_elements)
@@ -131,7 +136,9 @@ def test_a_rewritten_loop_costs_less(name: str, arch: str) -> None:
     assert made.after.cycles < 0.95 * made.before.cycles
     assert made.after.ffmas == made.before.ffmas
     assert made.after.bank_cycles < 0.5 * made.before.bank_cycles
-    assert made.registers <= 128  # two blocks of 256 threads
+    assert made.after.latency <= made.before.latency
+    signature = read_sass(original(name, arch))[0].signature
+    assert made.registers <= {64: 168, 256: 128}[signature.max_threads or 0]
     assert made.new_loop.start >= 16 * len(read_sass(original(name, arch))[0].instructions)
     assert made.new_loop.start % 128 == 0
 
@@ -172,16 +179,37 @@ def test_a_loop_that_is_no_outer_product_is_refused(body: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "arch", "why"),
     [
-        ("two_ideas", "waits for global memory before its first FFMA"),
-        ("ex5", "waits for global memory"),
+        ("ex5", "sm_90", "even without a bank conflict the loop would take 544 cycles"),
+        ("two_ideas", "sm_120", "registers are needed, 64 for accumulators"),
     ],
 )
-def test_a_loop_bound_by_latency_is_refused(name: str, why: str) -> None:
-    """Where the order of FFMAs is not what counts, the compiler's stays."""
+def test_a_loop_that_cannot_gain_is_refused(name: str, arch: str, why: str) -> None:
+    """The compiler's stays, and the refusal names the cycles or the registers."""
     with pytest.raises(RewriteError, match=why):
-        rewritten(name, "sm_90")
+        rewritten(name, arch)
+
+
+def test_loads_are_waited_for_where_their_data_is_used() -> None:
+    """Not where an address is computed anew: no wait comes while a load is younger than L2 takes.
+
+    Loads of a loop that stores them at once are all on their way before the first wait.
+    """
+    for name in ("ex8", "two_ideas"):
+        made = rewritten(name, "sm_90")
+        code = kernel_of(made.cubin, made.kernel).instructions
+        loop = code[made.new_loop.start // 16 : made.new_loop.stop // 16]
+        loads = [place for place, each in enumerate(loop) if each.name == "LDG"]
+        boards = {loop[place].control.write_scoreboard for place in loads}
+        waits = [n for n, each in enumerate(loop) if boards & set(each.control.waits_for)]
+        first = next(n for n in waits if n > loads[-1])
+        assert loop[first].name == "STS", name
+        early = [n for n in waits if loads[0] < n < loads[-1]]
+        # Scoreboards serve others as well, but none that a load has set before.
+        for n in early:
+            older = {loop[p].control.write_scoreboard for p in loads if p < n}
+            assert not older & set(loop[n].control.waits_for), name
 
 
 def test_a_kernel_that_is_not_there_is_named() -> None:
@@ -412,6 +440,7 @@ def test_a_kernel_with_guarded_loads_is_rewritten(arch: str) -> None:
     cubin = compile_file(source, arch=arch).cubin
     made = rewrite_kernel(cubin)
     assert made.after.cycles < made.before.cycles
+    assert made.after.latency < 0.9 * made.before.latency
     # A load that waited for the one before it would cost a trip to memory each.
     code = read_sass(made.cubin)[0].instructions
     loads = [each.control for each in code[made.new_loop.start // 16 :] if each.name == "LDG"]
