@@ -25,7 +25,7 @@ from lowgemm.rewrite.emit import NOP, Word, branch, emit_body, emit_moves, pack,
 from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import find_hazards
 from lowgemm.rewrite.liveness import live_registers
-from lowgemm.rewrite.schedule import Schedule, Spread, plan_schedule
+from lowgemm.rewrite.schedule import Order, Schedule, Spread, find_order, plan_schedule
 from lowgemm.rewrite.scoreboards import assign_scoreboards, mend, without_waits_for_memory
 from lowgemm.rewrite.temporaries import Temporary, find_temporaries
 from lowgemm.rewrite.tile import Tile, find_tile
@@ -145,7 +145,9 @@ def _known(kernel: SassKernel, body: Body, live: list[frozenset[int]]) -> _HotLo
             "the compiler's order is as good by the model",
         )
     limit = register_limit(kernel)
-    return _HotLoop(body, tile, plan_walk(tile), temporaries, live, limit, before)
+    walk = plan_walk(tile)
+    among = find_order(body, tile, temporaries, walk)
+    return _HotLoop(body, tile, walk, temporaries, among, live, limit, before)
 
 
 def _kernel(cubin: bytes, name: str | None) -> SassKernel:
@@ -170,6 +172,7 @@ class _HotLoop:
     tile: Tile
     walk: Walk
     temporaries: tuple[Temporary, ...]
+    among: Order
     live: list[frozenset[int]]
     limit: int
     before: LoopCost
@@ -177,19 +180,19 @@ class _HotLoop:
 
 def _rewritten(cubin: bytes, kernel: SassKernel, loop: _HotLoop, spread: Spread) -> RewrittenKernel:
     body, tile, walk, temporaries = loop.body, loop.tile, loop.walk, loop.temporaries
-    schedule = plan_schedule(body, tile, temporaries, walk, spread)
+    schedule = plan_schedule(body, tile, walk, loop.among, spread)
     allocation = allocate(body, tile, temporaries, walk, schedule, live=loop.live, limit=loop.limit)
     boards, mask = assign_scoreboards(body, tile, walk, schedule)
     words = emit_body(schedule, allocation, boards)
     draft = _Draft(cubin, kernel, body, schedule, allocation, words, mask)
     made = draft.mended()
-    difference = find_difference(kernel, _kernel(made, kernel.name))
+    new = _kernel(made, kernel.name)
+    before = loop.before
+    after = loop_cost(new.instructions[draft.loop.start // 16 : draft.loop.stop // 16])
+    _check_faster(before, after)
+    difference = find_difference(kernel, new)
     if difference is not None:
         raise RewriteError(f"the new loop does something else: {difference}", "report this loop")
-    instructions = _kernel(made, kernel.name).instructions
-    before = loop.before
-    after = loop_cost(instructions[draft.loop.start // 16 : draft.loop.stop // 16])
-    _check_faster(before, after)
     return RewrittenKernel(
         cubin=made,
         kernel=kernel.name,
