@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from lowgemm import compile_file, compile_source
 from lowgemm.binary.cubin import read_cubin
+from lowgemm.binary.instruction import Instruction
 from lowgemm.binary.patch import with_code, with_grown_code
 from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator import Emulator, Finding, FindingKind
@@ -38,6 +39,7 @@ from lowgemm.rewrite import (
     verify_on,
 )
 from lowgemm.rewrite.body import hot_loop, take_apart
+from lowgemm.rewrite.emit import Word
 from lowgemm.runtime.workload import Workload
 from lowgemm.studies.ladder import upload_operands
 
@@ -181,7 +183,7 @@ def test_a_loop_that_is_no_outer_product_is_refused(body: str) -> None:
 @pytest.mark.parametrize(
     ("name", "arch", "why"),
     [
-        ("ex5", "sm_90", "even without a bank conflict the loop would take 544 cycles"),
+        ("ex5", "sm_90", "shared memory takes all of the loop's 544 cycles"),
         ("two_ideas", "sm_120", "registers are needed, 64 for accumulators"),
     ],
 )
@@ -452,6 +454,23 @@ def test_a_kernel_with_guarded_loads_is_rewritten(arch: str) -> None:
     )
     with Emulator(arch, strict=True) as device:
         verify_on(device, cubin, made, workload)
+
+
+def test_a_loop_in_which_a_warp_waits_longer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait for loads that have just been issued costs their latency, whatever slots are saved."""
+
+    def wait_at_once(words: list[Word], loop: Sequence[Instruction], first: int) -> bool:
+        loads = [place for place, each in enumerate(loop) if each.name == "LDG"]
+        board, behind = loop[loads[0]].control.write_scoreboard, loads[-1] + 2
+        assert board is not None
+        control = loop[behind].control
+        late = replace(control, wait_mask=control.wait_mask | 1 << board)
+        words[first + behind] = words[first + behind][0], late.encode(words[first + behind][1])
+        return True
+
+    monkeypatch.setattr("lowgemm.rewrite.rewriter.without_waits_for_memory", wait_at_once)
+    with pytest.raises(RewriteError, match="a warp alone would take"):
+        rewrite_kernel(original("ex8", "sm_90"), rewritten("ex8", "sm_90").kernel)
 
 
 def test_other_bits_are_seen() -> None:

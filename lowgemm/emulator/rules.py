@@ -190,7 +190,7 @@ def _results(operation: Operation, major: int) -> Iterator[tuple[int, Producer |
 def _kept(operation: Operation, reads: tuple[Use, ...]) -> tuple[tuple[str, int], ...]:
     """What the reuse cache keeps; a yield empties it.
 
-    It is found again by slot and register: ptxas sets some 1,000 of 13,000 flags where the next
+    It is found again by slot and register: ptxas sets every tenth flag where the next
     instruction reads another register in that slot, and would compute nonsense if slots alone
     counted. Others stand before an instruction without that slot, and the one behind it reads the
     register; whether the cache still has it then is not known, so that it may. No code of ptxas

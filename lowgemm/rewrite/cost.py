@@ -57,12 +57,16 @@ class LoopCost:
     def cycles(self) -> float:
         """The schedulers' or those of shared memory, whichever are more."""
         own = self.issue_slots + self.bank_cycles + self.load_cycles
-        return max(own, _SCHEDULERS * self.wavefronts)
+        return max(own, self.shared_cycles)
+
+    @property
+    def shared_cycles(self) -> int:
+        """Those of shared memory alone: each of the four schedulers has its turn."""
+        return _SCHEDULERS * self.wavefronts
 
     def without_conflicts(self, needless: int) -> float:
         """The cycles that are left without bank conflicts and so many of the instructions."""
-        own = self.issue_slots - needless + self.load_cycles
-        return max(own, _SCHEDULERS * self.wavefronts)
+        return max(self.issue_slots - needless + self.load_cycles, self.shared_cycles)
 
     @property
     def ffma_share(self) -> float:

@@ -138,6 +138,12 @@ def _known(kernel: SassKernel, body: Body, live: list[frozenset[int]]) -> _HotLo
     needless = sum(len(chain.copies) for chain in tile.chains)
     needless += sum(item.instruction.is_filler for item in body.items)
     fewest = before.without_conflicts(needless)
+    if before.shared_cycles >= before.cycles:
+        raise RewriteError(
+            f"shared memory takes all of the loop's {before.cycles:.0f} cycles, and the order of "
+            "FFMAs none",
+            "read wider pieces, or use a larger thread tile",
+        )
     if fewest >= before.cycles:
         raise RewriteError(
             f"even without a bank conflict the loop would take {fewest:.0f} cycles, and it takes "
