@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -62,6 +65,15 @@ def test_a_call_from_which_nothing_returns_is_a_jump() -> None:
     build = compile_file(path, arch="sm_80", name_expressions=("sgemm_stream_k<K16, X16>",))
     kernel = read_sass(build.cubin)[0]
     assert any(each.name == "CALL" for each in kernel.instructions)
+    assert not find_hazards(kernel)
+
+
+def test_a_predicate_that_a_mask_leaves_out_may_be_under_way() -> None:
+    """On sm_120 a P2R takes P6 one cycle behind the comparison that makes P4."""
+    source = Path(__file__).parent / "kernels" / "guarded_prefetch.cu"
+    kernel = read_sass(compile_file(source, arch="sm_120").cubin)[0]
+    names = [each.name for each in kernel.instructions]
+    assert any(one == "ISETP" and other == "P2R" for one, other in pairwise(names))
     assert not find_hazards(kernel)
 
 
@@ -130,6 +142,36 @@ def test_a_wait_or_a_scoreboard_that_is_missing_is_named(arch: str) -> None:
         assert any(
             each.producer == 16 * load and each.kind is HazardKind.NOT_WAITED for each in found
         )
+
+
+#: MOV R9, R8: it reads slot B alone.
+MOVE = (0x7202 | 9 << 16 | 8 << 32, 0xF00)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(
+    ("slot", "stay", "stale"), [("a", True, True), ("a", False, False), ("b", True, False)]
+)
+def test_what_the_reuse_cache_has_lasts_until_its_slot_is_read(
+    arch: str, slot: str, stay: bool, stale: bool
+) -> None:
+    """A copy into a kept register makes it stale, unless it reads the slot or one yields."""
+    code = _Code(CHAIN, arch)
+    last = code.index("FFMA", 1)
+    words = list(struct.iter_unpack("<QQ", code.code))
+    low, high = words[last]
+    at = {"a": 24, "b": 32}[slot]
+    reads = low & ~(255 << at) | 9 << at
+    control = replace(code.kernel.instructions[last].control, stay=stay, stall=5)
+    keeps = replace(control, reuse=1 << "ab".index(slot))
+    words[last - 2 : last + 1] = [
+        (reads, keeps.encode(high)),
+        (MOVE[0], replace(control, stay=True, reuse=0, wait_mask=0).encode(MOVE[1])),
+        (reads, high),
+    ]
+    cubin = with_code(code.cubin, "k", b"".join(struct.pack("<QQ", *each) for each in words))
+    found = {(e.address, e.producer, e.kind) for e in find_hazards(read_sass(cubin)[0])}
+    assert ((16 * last, 16 * last - 32, HazardKind.STALE_REUSE) in found) == stale
 
 
 ZERO_FILL = """
