@@ -468,7 +468,7 @@ def test_a_loop_in_which_a_warp_waits_longer_is_refused(monkeypatch: pytest.Monk
         words[first + behind] = words[first + behind][0], late.encode(words[first + behind][1])
         return True
 
-    monkeypatch.setattr("lowgemm.rewrite.rewriter.without_waits_for_memory", wait_at_once)
+    monkeypatch.setattr("lowgemm.rewrite.rewriter.without_early_waits", wait_at_once)
     with pytest.raises(RewriteError, match="a warp alone would take"):
         rewrite_kernel(original("ex8", "sm_90"), rewritten("ex8", "sm_90").kernel)
 

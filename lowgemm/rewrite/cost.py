@@ -21,7 +21,7 @@ from lowgemm.hardware.register_banks import read_cycles
 from lowgemm.isa import Space
 from lowgemm.isa.latency import DRAIN_CYCLES
 
-__all__ = ["GLOBAL_LATENCY", "LoopCost", "loop_cost"]
+__all__ = ["LoopCost", "latency_of", "loop_cost"]
 
 #: Warp schedulers of an SM.
 _SCHEDULERS = 4
@@ -29,7 +29,7 @@ _SCHEDULERS = 4
 _WRITE_CYCLES = 0.25
 #: Cycles from a load to its data, from global and from other memory, and from any access to when
 #: its sources have been read. That of global memory is about what L2 takes under load.
-GLOBAL_LATENCY, _LATENCY, _READ_LATENCY = 600, 30, 12
+_GLOBAL_LATENCY, _LATENCY, _READ_LATENCY = 600, 30, 12
 _SCOREBOARDS = 6
 #: Iterations after which a warp alone takes the same time for each.
 _WARM = 3
@@ -104,6 +104,13 @@ def loop_cost(instructions: Sequence[Instruction]) -> LoopCost:
     )
 
 
+def latency_of(instruction: Instruction) -> int:
+    """Cycles until the result of an instruction with a scoreboard is there, about."""
+    opcode = instruction.opcode
+    far = opcode is not None and opcode.space is Space.GLOBAL
+    return _GLOBAL_LATENCY if far or instruction.name == "LDGDEPBAR" else _LATENCY
+
+
 def _latency(instructions: Sequence[Instruction]) -> float:
     """How long a warp takes for an iteration by its stall counts and scoreboards."""
     ready: list[list[int]] = [[] for _ in range(_SCOREBOARDS)]
@@ -137,9 +144,8 @@ def _ask(instruction: Instruction, ready: list[list[int]], now: int) -> None:
     control, opcode = instruction.control, instruction.opcode
     if instruction.is_filler or opcode is None:
         return
-    far = opcode.space is Space.GLOBAL or instruction.name == "LDGDEPBAR"
     boards = (
-        (control.write_scoreboard, GLOBAL_LATENCY if far else _LATENCY),
+        (control.write_scoreboard, latency_of(instruction)),
         (control.read_scoreboard, _READ_LATENCY),
     )
     for board, cycles in boards:

@@ -26,7 +26,7 @@ from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import find_hazards
 from lowgemm.rewrite.liveness import live_registers
 from lowgemm.rewrite.schedule import Order, Schedule, Spread, find_order, plan_schedule
-from lowgemm.rewrite.scoreboards import assign_scoreboards, mend, without_waits_for_memory
+from lowgemm.rewrite.scoreboards import assign_scoreboards, mend, without_early_waits
 from lowgemm.rewrite.temporaries import Temporary, find_temporaries
 from lowgemm.rewrite.tile import Tile, find_tile
 from lowgemm.rewrite.walk import Walk, plan_walk
@@ -298,7 +298,7 @@ class _Draft:
         made, kernel = self._mended()
         first = (self.loop.start - self.begin) // 16
         loop = kernel.instructions[self.loop.start // 16 : self.loop.stop // 16]
-        if without_waits_for_memory(self.words, loop, first):
+        if without_early_waits(self.words, loop, first):
             made, _ = self._mended()
         return made
 

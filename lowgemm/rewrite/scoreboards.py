@@ -10,14 +10,14 @@ from lowgemm.emulator.rules import SCOREBOARDS
 from lowgemm.errors import RewriteError
 from lowgemm.isa import ControlWord, Space
 from lowgemm.rewrite.body import Body, Item
-from lowgemm.rewrite.cost import GLOBAL_LATENCY
+from lowgemm.rewrite.cost import latency_of
 from lowgemm.rewrite.emit import Word, with_control
 from lowgemm.rewrite.hazards import Hazard, HazardKind
 from lowgemm.rewrite.schedule import Schedule, load_groups
 from lowgemm.rewrite.tile import Tile, Visit
 from lowgemm.rewrite.walk import Walk
 
-__all__ = ["Boards", "assign_scoreboards", "mend", "without_waits_for_memory"]
+__all__ = ["Boards", "assign_scoreboards", "mend", "without_early_waits"]
 
 #: By place: the write and the read scoreboard.
 Boards = dict[int, tuple[int | None, int | None]]
@@ -203,8 +203,8 @@ def _waiting(one: _Group, other: _Group, length: int) -> int:
 # ---- waits and stalls
 
 
-def without_waits_for_memory(words: list[Word], loop: Sequence[Instruction], first: int) -> bool:
-    """Drop waits for loads from global memory that have just been issued; whether there were any.
+def without_early_waits(words: list[Word], loop: Sequence[Instruction], first: int) -> bool:
+    """Drop waits for loads from global and constant memory that have just been issued.
 
     Most of them asked for something else that the same scoreboard tells, and that something waited
     for since. Mended again, the code gets those back that it needs.
@@ -217,21 +217,26 @@ def without_waits_for_memory(words: list[Word], loop: Sequence[Instruction], fir
         The instructions of its loop.
     first
         Where they begin among the words.
+
+    Returns
+    -------
+    bool
+        Whether there were any.
     """
-    issued: dict[int, int] = {}
+    over = [0] * SCOREBOARDS
     now, changed = 0, False
     for number, each in [*enumerate(loop), *enumerate(loop)]:
-        control = each.control
-        for board in control.waits_for:
-            since = now - issued.pop(board, -GLOBAL_LATENCY)
+        for board in each.control.waits_for:
             kept = ControlWord.decode(words[first + number][1])
-            if since < GLOBAL_LATENCY and kept.wait_mask >> board & 1:
+            if now < over[board] and kept.wait_mask >> board & 1:
                 less = replace(kept, wait_mask=kept.wait_mask & ~(1 << board))
                 words[first + number] = with_control(words[first + number], less)
                 changed = True
-        if each.name == "LDG" and control.write_scoreboard is not None:
-            issued[control.write_scoreboard] = now
-        now += control.stall
+            over[board] = 0
+        made = each.control.write_scoreboard
+        if made is not None and each.name in ("LDG", "LDC"):
+            over[made] = now + latency_of(each)
+        now += each.control.stall
     return changed
 
 
