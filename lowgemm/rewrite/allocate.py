@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from lowgemm.binary.sass import SassKernel
 from lowgemm.emulator.program import Program
@@ -267,17 +266,11 @@ def _check_enough(
     RewriteError
         At some place of the round more registers hold something than there are.
     """
-    changes = [0] * (length + 1)
-    around = 0
+    held = [0] * length
     for block, (begin, end) in intervals.items():
-        whole, rest = divmod(end - begin, length)
-        around += block.words * whole
-        first = begin % length
-        changes[first] += block.words
-        changes[min(first + rest, length)] -= block.words
-        changes[0] += block.words if first + rest > length else 0
-        changes[max(0, first + rest - length)] -= block.words if first + rest > length else 0
-    most = around + max(accumulate(changes), default=0)
+        for number in range(begin, min(end, begin + length)):
+            held[number % length] += block.words
+    most = max(held)
     needed = len(tile.chains) + most
     if needed > available:
         raise RewriteError(
