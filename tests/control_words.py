@@ -15,7 +15,14 @@ from lowgemm.gemm import GemmProblem, random_operands, rung
 from lowgemm.isa import ControlWord
 from lowgemm.studies.ladder import upload_operands
 
-__all__ = ["Mutant", "hazards_of_a_run", "mutants", "with_control"]
+__all__ = [
+    "Mutant",
+    "hazards_of_a_run",
+    "mutants",
+    "overwrites_what_it_keeps",
+    "reuse_mutants",
+    "with_control",
+]
 
 
 def with_control(code: bytes, index: int, control: ControlWord) -> bytes:
@@ -50,6 +57,23 @@ def mutants(kernel: SassKernel, first: int, last: int) -> Iterator[Mutant]:
             yield Mutant("stall", index, replace(control, stall=1))
         if control.write_scoreboard is not None:
             yield Mutant("scoreboard", index, replace(control, write_scoreboard=None))
+
+
+def reuse_mutants(kernel: SassKernel, first: int, last: int) -> Iterator[Mutant]:
+    """Each reuse flag cleared where it is set, and set where it is clear."""
+    for index in range(first, last + 1):
+        control = kernel.instructions[index].control
+        for slot in range(3):
+            what = "reuse flag cleared" if control.reuse >> slot & 1 else "reuse flag set"
+            yield Mutant(what, index, replace(control, reuse=control.reuse ^ 1 << slot))
+
+
+def overwrites_what_it_keeps(kernel: SassKernel, mutant: Mutant) -> bool:
+    """Whether a reuse flag is on a register that the instruction writes itself."""
+    registers = kernel.instructions[mutant.index].registers
+    written = {each.number for each in registers if each.written}
+    kept = [slot for bit, slot in enumerate("abc") if mutant.control.reuse >> bit & 1]
+    return any(not r.written and r.slot in kept and r.number in written for r in registers)
 
 
 def hazards_of_a_run(

@@ -460,9 +460,9 @@ def test_rewrite_runs_both_kernels() -> None:
 
 def test_rewrite_says_why_a_loop_stays() -> None:
     """Exit status 1 where no kernel can be rewritten, 2 for a question that cannot be answered."""
-    done = lowgemm("rewrite", "two_ideas", "-a", "sm_90", "--only", "true")
+    done = lowgemm("rewrite", "ex7", "-a", "sm_90", "--only", "true")
     assert done.returncode == 1
-    assert "stays as it is: the loop waits for global memory" in done.stdout
+    assert "stays as it is: shared memory takes all of the loop's" in done.stdout
     done = lowgemm("rewrite", "ex10", "-a", "sm_90", "--only", "nope")
     assert done.returncode == 2 and "no kernel has 'nope' in its name" in done.stderr
     done = lowgemm("rewrite", "ex9", "ex10", "--output", "x.cubin")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
-from control_words import Mutant, hazards_of_a_run, mutants, with_control
+from control_words import (
+    Mutant,
+    hazards_of_a_run,
+    mutants,
+    overwrites_what_it_keeps,
+    reuse_mutants,
+    with_control,
+)
 from corpus import ALL, build
 
 from lowgemm import compile_file, compile_source
@@ -54,6 +65,15 @@ def test_a_call_from_which_nothing_returns_is_a_jump() -> None:
     build = compile_file(path, arch="sm_80", name_expressions=("sgemm_stream_k<K16, X16>",))
     kernel = read_sass(build.cubin)[0]
     assert any(each.name == "CALL" for each in kernel.instructions)
+    assert not find_hazards(kernel)
+
+
+def test_a_predicate_that_a_mask_leaves_out_may_be_under_way() -> None:
+    """On sm_120 a P2R takes P6 one cycle behind the comparison that makes P4."""
+    source = Path(__file__).parent / "kernels" / "guarded_prefetch.cu"
+    kernel = read_sass(compile_file(source, arch="sm_120").cubin)[0]
+    names = [each.name for each in kernel.instructions]
+    assert any(one == "ISETP" and other == "P2R" for one, other in pairwise(names))
     assert not find_hazards(kernel)
 
 
@@ -148,6 +168,36 @@ def test_a_wait_or_a_scoreboard_that_is_missing_is_named(arch: str) -> None:
         )
 
 
+#: MOV R9, R8: it reads slot B alone.
+MOVE = (0x7202 | 9 << 16 | 8 << 32, 0xF00)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(
+    ("slot", "stay", "stale"), [("a", True, True), ("a", False, False), ("b", True, False)]
+)
+def test_what_the_reuse_cache_has_lasts_until_its_slot_is_read(
+    arch: str, slot: str, stay: bool, stale: bool
+) -> None:
+    """A copy into a kept register makes it stale, unless it reads the slot or one yields."""
+    code = _Code(CHAIN, arch)
+    last = code.index("FFMA", 1)
+    words = list(struct.iter_unpack("<QQ", code.code))
+    low, high = words[last]
+    at = {"a": 24, "b": 32}[slot]
+    reads = low & ~(255 << at) | 9 << at
+    control = replace(code.kernel.instructions[last].control, stay=stay, stall=5)
+    keeps = replace(control, reuse=1 << "ab".index(slot))
+    words[last - 2 : last + 1] = [
+        (reads, keeps.encode(high)),
+        (MOVE[0], replace(control, stay=True, reuse=0, wait_mask=0).encode(MOVE[1])),
+        (reads, high),
+    ]
+    cubin = with_code(code.cubin, "k", b"".join(struct.pack("<QQ", *each) for each in words))
+    found = {(e.address, e.producer, e.kind) for e in find_hazards(read_sass(cubin)[0])}
+    assert ((16 * last, 16 * last - 32, HazardKind.STALE_REUSE) in found) == stale
+
+
 ZERO_FILL = """
 extern "C" __global__ void k(float* out, const float* in, int n) {
     __shared__ float tile[64];
@@ -235,14 +285,21 @@ def test_rarer_protection_is_known(name: str, arch: str) -> None:
 DEPTHS = (2.4, 3, 0, 1, 8.3, 0.5, 2, 16.4, 5, 3.9, 7)
 
 
-def _compare(name: str, arch: str, *, waits_only: bool, depths: tuple[float, ...]) -> Counter[str]:
+def _compare(
+    name: str,
+    arch: str,
+    depths: tuple[float, ...],
+    *,
+    make: Callable[[SassKernel, int, int], Iterable[Mutant]] = mutants,
+    only: Callable[[SassKernel, Mutant], bool] = lambda _, mutant: True,
+) -> Counter[str]:
     """Mutants of a rung: how many each of the two finds."""
     cubin = compile_rung(rung(name, arch), arch).cubin
     kernel = read_sass(cubin)[0]
     code = read_cubin(cubin).code[kernel.name].content
     told: Counter[str] = Counter()
-    for mutant in mutants(kernel, 0, len(kernel.instructions) - 1):
-        if waits_only and mutant.what != "wait":
+    for mutant in make(kernel, 0, len(kernel.instructions) - 1):
+        if not only(kernel, mutant):
             continue
         patched = mutant.cubin(cubin, kernel.name, code)
         static = bool(find_hazards(read_sass(patched)[0]))
@@ -264,10 +321,24 @@ def quick_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick_texts")
 def test_what_strict_mode_finds_is_found(arch: str) -> None:
     """Of wrong control words anywhere in a rung, all that show in a run are found without one."""
-    told = _compare("ex4_16", arch, waits_only=False, depths=DEPTHS[:3])
+    told = _compare("ex4_16", arch, DEPTHS[:3])
     print(f"\nex4_16 {arch}: {dict(told)}")
     for what in ("wait", "stall", "scoreboard"):
         assert told[f"{what}, found in a run"] > 0.5 * told[f"{what}, found"] > 0
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow, id="all")])
+@pytest.mark.usefixtures("quick_texts")
+def test_stale_operands_that_strict_mode_finds_are_found(every: bool) -> None:
+    """Each reuse flag of a rung flipped: those on registers that their instruction writes, or all.
+
+    A flag cleared is never wrong: it costs a read.
+    """
+    only = (lambda *_: True) if every else overwrites_what_it_keeps
+    told = _compare("ex4_32", "sm_86", DEPTHS[:1], make=reuse_mutants, only=only)
+    print(f"\nex4_32 sm_86: {dict(told)}")
+    assert told["reuse flag set, found in a run"] > 0
+    assert told["reuse flag cleared, found"] == 0
 
 
 @pytest.mark.slow
@@ -280,7 +351,7 @@ def test_each_wait_is_needed_or_shown_to_be_redundant(name: str, arch: str) -> N
     Of 2,943, runs at eleven depths report 2,799; 134 are redundant; the other 10 guard ways that
     no launch takes, and the checker reports them.
     """
-    told = _compare(name, arch, waits_only=True, depths=DEPTHS)
+    told = _compare(name, arch, DEPTHS, only=lambda _, mutant: mutant.what == "wait")
     print(f"\n{name} {arch}: {dict(told)}")
     assert told["wait, found"] - told["wait, found in a run"] <= 4
 

@@ -892,9 +892,9 @@ def _p2r(w: Word) -> Run:
     byte = w.take(76, 2)
     put, a, b = put32(w), w.a(), w.operand("b", sources=2)
     uniform = w.uniform
-    # ptxas lets a predicate that the mask leaves out change in the very cycle before.
-    chosen = w.take(32, 32) if w.is_immediate("b", sources=2) else (1 << PT) - 1
-    numbers = [number for number in range(PT) if chosen >> number & 1]
+    # ptxas takes a mask for what it says: a predicate that it leaves out may be under way.
+    asked = w.take(32, 32) if w.is_immediate("b", sources=2) else -1
+    numbers = [number for number in range(PT) if asked >> number & 1]
     w.reads_predicates += [(number, uniform) for number in numbers]
 
     def run(f: Front, m: Mask) -> None:

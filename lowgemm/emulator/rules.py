@@ -73,8 +73,9 @@ class Rule:
     ``waits`` are the scoreboards that it waits for; ``leaves`` is a scoreboard of which so many
     operations may be under way. ``boards`` are those that it sets. ``results`` are what it writes,
     with the class of its latency, None where that is variable. ``sources`` are the registers that
-    it reads only some time after it has issued. ``kept`` are slot and register of the operands with
-    ``.reuse`` that it overwrites itself. ``never`` tells of an instruction that is predicated off
+    it reads only some time after it has issued. ``slots`` are the operand slots in which it reads
+    registers, ``kept`` slot and register of its operands with ``.reuse``; ``yields`` says that it
+    empties the reuse cache. ``never`` tells of an instruction that is predicated off
     for good, ``negated`` of a guard that must be false, ``drains`` of one after which the warp goes
     on only when all that it has under way is over (a stall count of 0: code for a debugger has no
     other protection).
@@ -90,7 +91,9 @@ class Rule:
     reads: tuple[Use, ...]
     results: tuple[tuple[int, Producer | None], ...]
     sources: tuple[int, ...]
+    slots: frozenset[str]
     kept: tuple[tuple[str, int], ...]
+    yields: bool
     unit: str | None
     late_reader: str | None
     is_barrier: bool
@@ -128,7 +131,9 @@ def _rule(index: int, operation: Operation, major: int) -> Rule:
         reads=reads,
         results=written,
         sources=_late_sources(opcode, reads) if late and opcode is not None else (),
-        kept=_kept(operation, reads, {key for key, _ in written}),
+        slots=frozenset(each.slot for each in reads if each.key < PREDICATE),
+        kept=_kept(operation, reads),
+        yields=not control.stay,
         unit=in_order_unit(opcode) if opcode is not None else None,
         late_reader=opcode.pipe.value if late and opcode is not None else None,
         is_barrier=instruction.name == "BAR",
@@ -191,15 +196,20 @@ def _results(operation: Operation, major: int) -> Iterator[tuple[int, Producer |
         yield _predicate_key(predicate, uniform), producer
 
 
-def _kept(
-    operation: Operation, reads: tuple[Use, ...], written: set[int]
-) -> tuple[tuple[str, int], ...]:
-    """What the reuse cache keeps and the instruction overwrites; a yield empties the cache."""
+def _kept(operation: Operation, reads: tuple[Use, ...]) -> tuple[tuple[str, int], ...]:
+    """What the reuse cache keeps; a yield empties it.
+
+    It is found again by slot and register: ptxas sets every tenth flag where the next
+    instruction reads another register in that slot, and would compute nonsense if slots alone
+    counted. Others stand before an instruction without that slot, and the one behind it reads the
+    register; whether the cache still has it then is not known, so that it may. No code of ptxas
+    writes to the register before the slot is read again.
+    """
     instruction = operation.instruction
     if not instruction.control.stay:
         return ()
     slots = {each.slot for each in instruction.registers if each.reuse}
-    return tuple({(use.slot, use.key) for use in reads if use.slot in slots and use.key in written})
+    return tuple({(use.slot, use.key): None for use in reads if use.slot in slots})
 
 
 def _named_by_depbar(operation: Operation) -> tuple[int, ...]:

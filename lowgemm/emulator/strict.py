@@ -236,9 +236,9 @@ class Strict:
         self._path = _Path()
         self._issue = 0
         self._time = 0
-        self._before = -1
-        self._cache: list[tuple[str, int, NDArray[Any]]] = []
-        self._next_cache: list[tuple[str, int, NDArray[Any]]] = []
+        #: By slot and register: the value from before that was overwritten, None as long as it is
+        #: the register's.
+        self._cache: dict[tuple[str, int], NDArray[Any] | None] = {}
 
     def operations(self) -> tuple[Operation, ...]:
         """The program's operations, each under watch."""
@@ -286,16 +286,13 @@ class Strict:
 
     def _advance(self, f: Front, rule: Rule) -> None:
         """Issue an instruction: the waits that it names, and the time until the next."""
-        follows = f is self._front and rule.index == self._before + 1
         if f is not self._front:
             paths = self._paths.get(f.batch)
             if paths is None:
                 paths = self._paths[f.batch] = _Paths(f.batch)
             self._path = paths.take(f)
             self._front = f
-        self._cache = self._next_cache if follows else []
-        self._next_cache = []
-        self._before = rule.index
+            self._cache = {}  # another warp has issued
         self._issue += 1
         path = self._path
         if path.drained:
@@ -321,11 +318,20 @@ class Strict:
         path = self._path
         for key, producer in rule.results:
             self._check_overwritten(key, producer, f, m, rule)
-        for slot, key in rule.kept:
-            self._next_cache.append((slot, key, self._row(f.batch, key).copy()))
+        self._keep(f, rule)
         pc = inner(f, m) if not wrong else self._with_wrong_values(f, m, rule, wrong, inner)
         self._note(path, f, m, rule)
         return pc
+
+    def _keep(self, f: Front, rule: Rule) -> None:
+        """What the reuse cache has behind an instruction that is about to write its results."""
+        cache = {place: row for place, row in self._cache.items() if place[0] not in rule.slots}
+        cache |= dict.fromkeys(rule.kept)
+        written = {key for key, _ in rule.results}
+        for place, row in cache.items():
+            if row is None and place[1] in written:
+                cache[place] = self._row(f.batch, place[1]).copy()
+        self._cache = {} if rule.yields else cache
 
     def _note(self, path: _Path, f: Front, m: Mask, rule: Rule) -> None:
         """What an instruction leaves under way: results, and sources that are read later."""
@@ -428,15 +434,16 @@ class Strict:
     def _stale(self, f: Front, m: Mask, rule: Rule) -> Wrong:
         """Operands that the reuse cache has, though the register has got another value."""
         wrong: Wrong = {}
-        for slot, key, row in self._cache:
-            if any(use.slot == slot and use.key == key for use in rule.reads):
+        for use in rule.reads:
+            row = self._cache.get((use.slot, use.key))
+            if row is not None:
                 lanes = _lanes(f.batch, f.warps, m)
-                wrong[key] = (lanes, row)
+                wrong[use.key] = (lanes, row)
                 detail = (
-                    f"{register_name(key)} in slot {slot.upper()} is the value of before: the "
-                    "instruction above keeps it for reuse and overwrites it"
+                    f"{register_name(use.key)} in slot {use.slot.upper()} is the value of before: "
+                    "an instruction above keeps it for reuse, and it has been overwritten"
                 )
-                self._report(f, rule, key, lanes, detail)
+                self._report(f, rule, use.key, lanes, detail)
         return wrong
 
     @staticmethod

@@ -10,6 +10,7 @@ from lowgemm.emulator.program import Program
 from lowgemm.errors import RewriteError
 from lowgemm.hardware import capability
 from lowgemm.hardware.occupancy import occupancy
+from lowgemm.isa import Space
 from lowgemm.rewrite.body import Body, Value
 from lowgemm.rewrite.schedule import Schedule
 from lowgemm.rewrite.temporaries import Temporary
@@ -121,6 +122,7 @@ def allocate(
         *(_Block(each.words, each.offsets) for each in temporaries),
     ]
     intervals = _intervals(blocks, body, schedule, behind)
+    _check_enough(tile, intervals, len(schedule.order), len(pool))
     bases = _placed(intervals, len(schedule.order), pool)
     registers = {
         value: base + offset
@@ -222,6 +224,7 @@ def _intervals(
     of_value = {value: block for block in blocks for value in block.offsets}
     begin: dict[_Block, int] = {}
     end: dict[_Block, int] = {}
+    waits = _early_waits(body, schedule)
     at_exit = {each.place: (each, live) for each, live in zip(body.exits, behind, strict=True)}
 
     def used(value: Value, number: int) -> None:
@@ -236,7 +239,7 @@ def _intervals(
             used(each.varied, number)
             continue
         # Who writes over a source that is read late would have to wait for that.
-        held = number + _HELD if each.rule.sources else number
+        held = max(number + _HELD, waits.get(each.place, 0)) if each.rule.sources else number
         for values in each.reads.values():
             for value in values:
                 used(value, held)
@@ -251,6 +254,55 @@ def _intervals(
                 if key in live:
                     used(value, number)
     return {each: (begin[each], max(begin[each] + 1, end.get(each, 0))) for each in begin}
+
+
+def _check_enough(
+    tile: Tile, intervals: dict[_Block, tuple[int, int]], length: int, available: int
+) -> None:
+    """Refuse at once what no allocation fits.
+
+    Raises
+    ------
+    RewriteError
+        At some place of the round more registers hold something than there are.
+    """
+    held = [0] * length
+    for block, (begin, end) in intervals.items():
+        for number in range(begin, min(end, begin + length)):
+            held[number % length] += block.words
+    most = max(held)
+    needed = len(tile.chains) + most
+    if needed > available:
+        raise RewriteError(
+            f"{needed} registers are needed, {len(tile.chains)} for accumulators and {most} for "
+            f"operands and temporaries, and {available} are free",
+            "use a smaller tile, or allow more registers a thread",
+        )
+
+
+def _early_waits(body: Body, schedule: Schedule) -> dict[int, int]:
+    """By load from global memory whose data is soon waited for: where in the order that is.
+
+    Only the data's scoreboard tells that its address has been read. Who wrote over that before
+    would wait for memory, and the loads behind it would not be on their way meanwhile.
+    """
+    index = {
+        each.item.place if isinstance(each, Visit) else each.place: number
+        for number, each in enumerate(schedule.order)
+    }
+    readers = body.readers()
+    found = {}
+    for item in body.items:
+        opcode = item.instruction.opcode
+        if opcode is None or opcode.space is not Space.GLOBAL or item.place not in index:
+            continue
+        here = index[item.place]
+        made = [value for values in item.writes.values() for value in values]
+        users = [index.get(u.place, 0) for v in made for u, *_ in readers.get(v, ())]
+        later = [at for at in users if here < at <= here + _SOON]
+        if later:
+            found[item.place] = min(later)
+    return found
 
 
 def _placed(
@@ -279,13 +331,16 @@ def _placed(
             best, fewest = bases, file.used
     if best is None and intervals:
         raise RewriteError(
-            "no neighbouring registers are left for a fragment", "use fewer registers around it"
+            f"operands and temporaries do not fit into {len(pool)} registers side by side",
+            "use a smaller tile, or allow more registers a thread",
         )
     return best or {}
 
 
 #: Instructions for which the sources of loads and stores keep their registers.
 _HELD = 16
+#: Instructions after which data from global memory is waited for soon.
+_SOON = 128
 #: How many places of the round are tried as the one to cut it open.
 _CUTS = 12
 
@@ -339,6 +394,7 @@ class _File:
 
 
 def _place_chains(tile: Tile, walk: Walk, pool: set[int], registers: dict[Value, int]) -> None:
+    room = len(pool)
     free: tuple[list[int], list[int]] = ([], [])
     for number in sorted(pool, reverse=True):
         free[number % 2].append(number)
@@ -352,7 +408,8 @@ def _place_chains(tile: Tile, walk: Walk, pool: set[int], registers: dict[Value,
             number = (free[bank] or free[1 - bank]).pop()
         else:
             raise RewriteError(
-                f"{len(tile.chains)} accumulators do not fit beside the fragments",
-                "use a smaller tile",
+                f"{len(tile.chains)} accumulators do not fit into the {room} registers that "
+                "operands and temporaries leave",
+                "use a smaller tile, or allow more registers a thread",
             )
         registers.update(dict.fromkeys(chain.values, number))

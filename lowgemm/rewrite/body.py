@@ -178,6 +178,9 @@ def take_apart(program: Program, loop: Loop, *, by_guards: bool = False) -> Body
         else item
         for item in items
     ]
+    # What only a needless old value was read for need not be there when the loop begins again.
+    used = {value for item in items for values in item.reads.values() for value in values}
+    entered = {key: value for key, value in entered.items() if value in used}
     return Body(program, first, last, tuple(items), entered, dict(current), tuple(exits))
 
 
@@ -244,11 +247,18 @@ def _add_used_under_its_guard(
 ) -> None:
     """Add the old values under results that only items with the same guard use.
 
-    Of ``@P0 MOV R1, R2`` what is used by ``@P0 LDG R3, [R1]`` alone matters only if it wrote.
+    Of ``@P0 MOV R1, R2`` what is used by ``@P0 LDG R3, [R1]`` alone matters only if it wrote. That
+    holds too where ``@P0 ADD R1, R1, 4`` lies in between and nothing of before is seen under it:
+    so the last come first.
     """
-    for item in items:
+    for item in reversed(items):
         for made, old in zip(_made(item), item.reads.get("old", ()), strict=False):
-            if made not in needed and _is_guarded(item, users.get(made, [])):
+            seen = [
+                (user, slot)
+                for user, slot in users.get(made, [])
+                if slot != "old" or made not in needless.get(user.place, ())
+            ]
+            if made not in needed and _is_guarded(item, seen):
                 needless.setdefault(item.place, set()).add(old)
 
 

@@ -122,8 +122,8 @@ class _State:
         self.now = 0
         self.results: _Entries = {}
         self.sources: _Entries = {}
-        #: What the instruction before keeps for reuse though it overwrites it: slot and register.
-        self.kept: frozenset[tuple[str, int, int]] = frozenset()
+        #: What the reuse cache may have: slot, register, who keeps it, whether it is overwritten.
+        self.kept: frozenset[tuple[str, int, int, bool]] = frozenset()
 
     def copy(self) -> _State:
         new = _State()
@@ -334,9 +334,7 @@ class _Search:
             state.wait(*rule.leaves)
         if rule.boards:
             state.signal(rule)
-        if rule.never:
-            state.kept = frozenset()
-        else:
+        if not rule.never:
             self._check(rule, state)
             self._note(rule, state)
         state.now += rule.stall
@@ -351,8 +349,8 @@ class _Search:
             self._check_read(rule.guard, rule, state)
         for use in rule.reads:
             self._check_read(use, rule, state)
-            for slot, key, producer in state.kept:
-                if (slot, key) == (use.slot, use.key):
+            for slot, key, producer, overwritten in state.kept:
+                if overwritten and (slot, key) == (use.slot, use.key):
                     self._report(rule, producer, key, HazardKind.STALE_REUSE)
         for key, _ in rule.results:
             for each in state.results.get(key, ()):
@@ -420,7 +418,20 @@ class _Search:
             )
             before = state.sources.get(key, ())
             state.sources[key] = (*(each for each in before if each.place != rule.index), source)
-        state.kept = frozenset((slot, key, rule.index) for slot, key in rule.kept)
+        self._keep(rule, state)
+
+    @staticmethod
+    def _keep(rule: Rule, state: _State) -> None:
+        """What the reuse cache may have behind an instruction: a slot is kept until it is read."""
+        if rule.yields:
+            state.kept = frozenset()
+        elif state.kept or rule.kept:
+            written = {key for key, _ in rule.results}
+            kept = {each for each in state.kept if each[0] not in rule.slots}
+            kept |= {(slot, key, rule.index, False) for slot, key in rule.kept}
+            state.kept = frozenset(
+                (slot, key, place, old or key in written) for slot, key, place, old in kept
+            )
 
     @staticmethod
     def _result(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.patch import with_grown_code
@@ -14,7 +12,7 @@ from lowgemm.binary.sass import SassKernel, read_sass
 from lowgemm.emulator.program import compile_program
 from lowgemm.errors import KernelNotFoundError, RewriteError
 from lowgemm.hardware import Architecture
-from lowgemm.isa import ControlWord, Space
+from lowgemm.isa import ControlWord
 from lowgemm.rewrite.allocate import (
     Allocation,
     allocate,
@@ -27,8 +25,8 @@ from lowgemm.rewrite.emit import NOP, Word, branch, emit_body, emit_moves, pack,
 from lowgemm.rewrite.equivalence import find_difference
 from lowgemm.rewrite.hazards import find_hazards
 from lowgemm.rewrite.liveness import live_registers
-from lowgemm.rewrite.schedule import Schedule, Spread, plan_schedule
-from lowgemm.rewrite.scoreboards import assign_scoreboards, mend
+from lowgemm.rewrite.schedule import Order, Schedule, Spread, find_order, plan_schedule
+from lowgemm.rewrite.scoreboards import assign_scoreboards, mend, without_early_waits
 from lowgemm.rewrite.temporaries import Temporary, find_temporaries
 from lowgemm.rewrite.tile import Tile, find_tile
 from lowgemm.rewrite.walk import Walk, plan_walks
@@ -103,18 +101,22 @@ def rewrite_kernel(
     chosen = _kernel(cubin, kernel)
     program = compile_program(chosen)
     loop = hot_loop(program)
-    spreads = (spread,) if spread is not None else _SPREADS
+    live = live_registers(program)
     body = take_apart(program, loop)
-    try:
-        return _tried(cubin, chosen, body, spreads)
-    except RewriteError as error:
-        freer = take_apart(program, loop, by_guards=True)
-        if _old_values(freer) == _old_values(body):
-            raise
-        try:
-            return _tried(cubin, chosen, freer, spreads)
-        except RewriteError:
-            raise error from None
+    loops = _known(chosen, body, live)
+    freer = take_apart(program, loop, by_guards=True)
+    if _old_values(freer) < _old_values(body):
+        loops += _known(chosen, freer, live)
+    refused: RewriteError | None = None
+    for each in (spread,) if spread is not None else _SPREADS:
+        for known in loops:
+            try:
+                return _rewritten(cubin, chosen, known, each)
+            except RewriteError as error:
+                # The one with fewest demands tells best what is in the way.
+                refused = error
+    assert refused is not None
+    raise refused
 
 
 def _old_values(body: Body) -> int:
@@ -122,60 +124,38 @@ def _old_values(body: Body) -> int:
     return sum(len(item.reads.get("old", ())) for item in body.items)
 
 
-def _tried(
-    cubin: bytes, kernel: SassKernel, body: Body, spreads: Sequence[Spread]
-) -> RewrittenKernel:
-    """The first rewrite that succeeds.
+def _known(kernel: SassKernel, body: Body, live: list[frozenset[int]]) -> list[_HotLoop]:
+    """What is known of a loop before loads get their places, for each walk that is as good.
 
     Raises
     ------
     RewriteError
-        None does.
+        It cannot be rewritten, or nothing can be gained.
     """
     tile = find_tile(body)
-    _check_overlapped(body)
-    live = live_registers(body.program)
-    loops = [
-        _HotLoop(
-            body,
-            tile,
-            walk,
-            find_temporaries(body, tile, needed_behind(body, live)),
-            live,
-            register_limit(kernel),
+    temporaries = find_temporaries(body, tile, needed_behind(body, live))
+    before = loop_cost([item.instruction for item in body.items])
+    needless = sum(len(chain.copies) for chain in tile.chains)
+    needless += sum(item.instruction.is_filler for item in body.items)
+    fewest = before.without_conflicts(needless)
+    if before.shared_cycles >= before.cycles:
+        raise RewriteError(
+            f"shared memory takes all of the loop's {before.cycles:.0f} cycles, and the order of "
+            "FFMAs none",
+            "read wider pieces, or use a larger thread tile",
         )
-        for walk in plan_walks(tile)
-    ]
-    last: RewriteError | None = None
-    for each, loop in product(spreads, loops):
-        try:
-            return _rewritten(cubin, kernel, loop, each)
-        except RewriteError as error:
-            last = last or error
-    assert last is not None
-    raise last
-
-
-def _check_overlapped(body: Body) -> None:
-    """Refuse a loop that waits for global memory before its first FFMA.
-
-    Raises
-    ------
-    RewriteError
-        It is one: latency is its bound, and on an H200 such a loop was 9 % slower when rewritten.
-    """
-    readers = body.readers()
-    first = next(item.place for item in body.items if item.name == "FFMA")
-    for item in body.items[:first]:
-        opcode = item.instruction.opcode
-        if opcode is None or opcode.space is not Space.GLOBAL:
-            continue
-        for value in item.writes.get("d", ()):
-            if any(user.place < first for user, slot, _ in readers.get(value, ()) if slot != "old"):
-                raise RewriteError(
-                    "the loop waits for global memory before its first FFMA",
-                    "have the next tile on its way while this one is computed",
-                )
+    if fewest >= before.cycles:
+        raise RewriteError(
+            f"even without a bank conflict the loop would take {fewest:.0f} cycles, and it takes "
+            f"{before.cycles:.0f}",
+            "the compiler's order is as good by the model",
+        )
+    limit = register_limit(kernel)
+    known = []
+    for walk in plan_walks(tile):
+        among = find_order(body, tile, temporaries, walk)
+        known.append(_HotLoop(body, tile, walk, temporaries, among, live, limit, before))
+    return known
 
 
 def _kernel(cubin: bytes, name: str | None) -> SassKernel:
@@ -200,29 +180,27 @@ class _HotLoop:
     tile: Tile
     walk: Walk
     temporaries: tuple[Temporary, ...]
+    among: Order
     live: list[frozenset[int]]
     limit: int
+    before: LoopCost
 
 
 def _rewritten(cubin: bytes, kernel: SassKernel, loop: _HotLoop, spread: Spread) -> RewrittenKernel:
     body, tile, walk, temporaries = loop.body, loop.tile, loop.walk, loop.temporaries
-    schedule = plan_schedule(body, tile, temporaries, walk, spread)
+    schedule = plan_schedule(body, tile, walk, loop.among, spread)
     allocation = allocate(body, tile, temporaries, walk, schedule, live=loop.live, limit=loop.limit)
     boards, mask = assign_scoreboards(body, tile, walk, schedule)
     words = emit_body(schedule, allocation, boards)
     draft = _Draft(cubin, kernel, body, schedule, allocation, words, mask)
     made = draft.mended()
-    difference = find_difference(kernel, _kernel(made, kernel.name))
+    new = _kernel(made, kernel.name)
+    before = loop.before
+    after = loop_cost(new.instructions[draft.loop.start // 16 : draft.loop.stop // 16])
+    _check_faster(before, after)
+    difference = find_difference(kernel, new)
     if difference is not None:
         raise RewriteError(f"the new loop does something else: {difference}", "report this loop")
-    instructions = _kernel(made, kernel.name).instructions
-    before = loop_cost([item.instruction for item in body.items])
-    after = loop_cost(instructions[draft.loop.start // 16 : draft.loop.stop // 16])
-    if after.cycles >= before.cycles:
-        raise RewriteError(
-            f"the loop would take {after.cycles:.0f} cycles instead of {before.cycles:.0f}",
-            "the compiler's order is as good by the model",
-        )
     return RewrittenKernel(
         cubin=made,
         kernel=kernel.name,
@@ -235,6 +213,27 @@ def _rewritten(cubin: bytes, kernel: SassKernel, loop: _HotLoop, spread: Spread)
         entry_moves=len(allocation.entry.sources),
         exit_moves=max(len(each.sources) for each in allocation.exits),
     )
+
+
+def _check_faster(before: LoopCost, after: LoopCost) -> None:
+    """Refuse a loop that the model does not say is faster, however many warps there are.
+
+    Raises
+    ------
+    RewriteError
+        It takes as many slots, or a warp waits longer.
+    """
+    if after.cycles >= before.cycles:
+        raise RewriteError(
+            f"the loop would take {after.cycles:.0f} cycles instead of {before.cycles:.0f}",
+            "the compiler's order is as good by the model",
+        )
+    if after.latency > before.latency:
+        raise RewriteError(
+            f"a warp alone would take {after.latency:.0f} cycles for the loop instead of "
+            f"{before.latency:.0f}",
+            "the compiler's order hides more latency by the model",
+        )
 
 
 class _Draft:
@@ -298,13 +297,21 @@ class _Draft:
         RewriteError
             Some hazard cannot be mended.
         """
+        made, kernel = self._mended()
+        first = (self.loop.start - self.begin) // 16
+        loop = kernel.instructions[self.loop.start // 16 : self.loop.stop // 16]
+        if without_early_waits(self.words, loop, first):
+            made, _ = self._mended()
+        return made
+
+    def _mended(self) -> tuple[bytes, SassKernel]:
         for _ in range(_ROUNDS):
             code = self._old_code + pack(self.words)
             made = with_grown_code(self._cubin, self._kernel.name, code, self.registers)
             kernel = _kernel(made, self._kernel.name)
             hazards = find_hazards(kernel)
             if not hazards:
-                return made
+                return made, kernel
             loads = frozenset(each.address for each in kernel.instructions if each.name == "LDG")
             if not mend(self.words, self.begin, hazards, loads):
                 break

@@ -12,7 +12,16 @@ from lowgemm.rewrite.temporaries import Temporary
 from lowgemm.rewrite.tile import Tile, Visit
 from lowgemm.rewrite.walk import Walk
 
-__all__ = ["Schedule", "Spread", "first_uses", "load_groups", "memory_effect", "plan_schedule"]
+__all__ = [
+    "Order",
+    "Schedule",
+    "Spread",
+    "find_order",
+    "first_uses",
+    "load_groups",
+    "memory_effect",
+    "plan_schedule",
+]
 
 #: Those before the branch back in which nothing else is put: its predicate must be there.
 _END = 16
@@ -39,15 +48,33 @@ class Schedule:
     position: dict[int, int]
 
 
-def plan_schedule(
-    body: Body, tile: Tile, temporaries: Sequence[Temporary], walk: Walk, spread: Spread
-) -> Schedule:
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What stands between the FFMAs, and by place the places that must come before it.
+
+    ``renamed`` are the values that get registers of their own.
+    """
+
+    others: tuple[Item, ...]
+    before: dict[int, set[int]]
+    renamed: frozenset[Value]
+
+
+def find_order(body: Body, tile: Tile, temporaries: Sequence[Temporary], walk: Walk) -> Order:
+    """Find in which order the instructions between the FFMAs must stay, wherever they are put."""
+    others = _others(body, tile, walk)
+    renamed = {value for fragment in tile.fragments for value in fragment.values}
+    renamed |= {value for each in temporaries for value in each.offsets}
+    return Order(tuple(others), _constraints(others, renamed), frozenset(renamed))
+
+
+def plan_schedule(body: Body, tile: Tile, walk: Walk, among: Order, spread: Spread) -> Schedule:
     """Place loads from shared memory evenly and as late as their use allows, the rest between them.
 
     Parameters
     ----------
-    body, tile, temporaries, walk
-        The loop, its outer products, what gets other registers, and the order of the FFMAs.
+    body, tile, walk, among
+        The loop, its outer products, the order of the FFMAs, and what stands among them.
     spread
         How early and how far apart loads from shared memory stand.
 
@@ -56,10 +83,7 @@ def plan_schedule(
     RewriteError
         An instruction that is no FFMA of the tile has no place among them.
     """
-    others = _others(body, tile, walk)
-    renamed = {value for fragment in tile.fragments for value in fragment.values}
-    renamed |= {value for each in temporaries for value in each.offsets}
-    before = _constraints(others, renamed)
+    others, before = among.others, among.before
     position: dict[int, int] = {}
     begin = 0
     for leaving in body.exits:
@@ -70,7 +94,7 @@ def plan_schedule(
         position |= _positions(inside, before, deadline, span, spread.evenness)
         position[leaving.place] = span[1]
         begin = leaving.place + 1
-    _check_operands(body, tile, renamed, walk, position)
+    _check_operands(body, tile, among.renamed, walk, position)
     order = _merged(walk, [*others, body.items[-1]], position)
     return Schedule(tuple(order), position)
 
@@ -281,7 +305,7 @@ def _positions(
 
 
 def _check_operands(
-    body: Body, tile: Tile, renamed: set[Value], walk: Walk, position: dict[int, int]
+    body: Body, tile: Tile, renamed: frozenset[Value], walk: Walk, position: dict[int, int]
 ) -> None:
     """Refuse an order in which an FFMA would find another value in a register that keeps its name.
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from lowgemm.binary.instruction import Instruction
 from lowgemm.emulator.rules import SCOREBOARDS
 from lowgemm.errors import RewriteError
 from lowgemm.isa import ControlWord, Space
 from lowgemm.rewrite.body import Body, Item
+from lowgemm.rewrite.cost import latency_of
 from lowgemm.rewrite.emit import Word, with_control
 from lowgemm.rewrite.hazards import Hazard, HazardKind
 from lowgemm.rewrite.schedule import Schedule, load_groups
 from lowgemm.rewrite.tile import Tile, Visit
 from lowgemm.rewrite.walk import Walk
 
-__all__ = ["Boards", "assign_scoreboards", "mend"]
+__all__ = ["Boards", "assign_scoreboards", "mend", "without_early_waits"]
 
 #: By place: the write and the read scoreboard.
 Boards = dict[int, tuple[int | None, int | None]]
@@ -200,6 +203,43 @@ def _waiting(one: _Group, other: _Group, length: int) -> int:
 # ---- waits and stalls
 
 
+def without_early_waits(words: list[Word], loop: Sequence[Instruction], first: int) -> bool:
+    """Drop waits for loads from global and constant memory that have just been issued.
+
+    Most of them asked for something else that the same scoreboard tells, and that something waited
+    for since. Mended again, the code gets those back that it needs.
+
+    Parameters
+    ----------
+    words
+        The code, changed in place.
+    loop
+        The instructions of its loop.
+    first
+        Where they begin among the words.
+
+    Returns
+    -------
+    bool
+        Whether there were any.
+    """
+    over = [0] * SCOREBOARDS
+    now, changed = 0, False
+    for number, each in [*enumerate(loop), *enumerate(loop)]:
+        for board in each.control.waits_for:
+            kept = ControlWord.decode(words[first + number][1])
+            if now < over[board] and kept.wait_mask >> board & 1:
+                less = replace(kept, wait_mask=kept.wait_mask & ~(1 << board))
+                words[first + number] = with_control(words[first + number], less)
+                changed = True
+            over[board] = 0
+        made = each.control.write_scoreboard
+        if made is not None and each.name in ("LDG", "LDC"):
+            over[made] = now + latency_of(each)
+        now += each.control.stall
+    return changed
+
+
 def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...], loads: frozenset[int]) -> bool:
     """Add the waits and stalls that hazards ask for, to words that begin at an address.
 
@@ -259,6 +299,10 @@ def _first_users(hazards: tuple[Hazard, ...], loads: frozenset[int]) -> list[Haz
             continue
         kind = hazard.kind
         if kind is HazardKind.RESULT_OVERWRITTEN and hazard.address in loads:
+            kind = HazardKind.NOT_WAITED
+        if hazard.producer in loads:
+            # Who uses its data waits for all of it. A second wait, where its address is computed
+            # or its register filled anew, would be for loads that have just been issued.
             kind = HazardKind.NOT_WAITED
         known = first.setdefault((hazard.producer, kind), hazard)
         if _comes_before(hazard, known):

@@ -19,7 +19,8 @@ __all__ = ["rewriting_data", "rewriting_view"]
 
 _LEGEND = (
     "modelled cycles of one iteration, for one warp on its scheduler: issue slots, those that "
-    "register banks add, those that loads from shared memory add; share: of the FFMA pipe"
+    "register banks add, those that loads from shared memory add; share: of the FFMA pipe; alone: "
+    "what a warp takes with no other, with its stalls and waits"
 )
 
 
@@ -29,7 +30,7 @@ def rewriting_view(rewrites: Sequence[CubinRewrite]) -> RenderableType:
     table.add_column("kernel", style="cyan", overflow="fold")
     table.add_column("arch")
     table.add_column("loop")
-    for name in ("FFMA", "slots", "banks", "loads", "cycles", "share", "regs"):
+    for name in ("FFMA", "slots", "banks", "loads", "cycles", "share", "alone", "regs"):
         table.add_column(name, justify="right")
     left: list[Text] = []
     for rewrite in rewrites:
@@ -53,6 +54,7 @@ def _cells(cost: LoopCost) -> tuple[str, ...]:
         f"{cost.load_cycles:.0f}",
         f"{cost.cycles:.0f}",
         f"{cost.ffma_share:.1%}",
+        f"{cost.latency:.0f}",
     )
 
 
