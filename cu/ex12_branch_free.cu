@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(THREADS, 1) ex12_branch_free(LOWGEMM_GEMM_PARA
 #pragma unroll
         for (int j = 0; j < TN; ++j)
             y[j] = lowgemm::row_of(B, k, ldb)[min(origin.col + warp.col_of(j), N - 1u)];
-        lowgemm::outer_product(acc, x, y);
+        snake_product(acc, x, y);
     }
 
     // ---- store

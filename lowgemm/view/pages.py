@@ -112,7 +112,7 @@ def rung_page(
     """
     lines = [f"# {rung.name}: {rung.idea}", "", f"Source: [{rung.source}](../cu/{rung.source})", ""]
     lines += [f"**{name}.** {text}  " for name, text in _header(rung.path)]
-    lines += ["", "## The hot loop", "", *_loop_table(reports), ""]
+    lines += ["", "## The hot loop", "", *_loop_table(rung, reports), ""]
     lines += _per_k_step(rung, reports[_STORY_ARCH])
     lines += [
         "Bank cycles are modelled: what register-bank conflicts cost an iteration beyond one issue",
@@ -164,12 +164,12 @@ def _per_k_step(rung: Rung, report: SassReport) -> list[str]:
 _COLUMNS = ("instr.", "FFMA", "LDS.128", "LDS.64", "LDS.32", "LDG", "LDGSTS", "STS", "BAR")
 
 
-def _loop_table(reports: Mapping[str, SassReport]) -> list[str]:
+def _loop_table(rung: Rung, reports: Mapping[str, SassReport]) -> list[str]:
     head = ("arch", "registers", "live", "shared B", *_COLUMNS, "FFMA share", "bank cycles")
     lines = ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 1) + "|"]
     for arch, report in reports.items():
         live = _NONE if report.registers_live is None else str(report.registers_live)
-        cells = [arch, str(report.registers), live, str(report.shared_bytes)]
+        cells = [arch, str(report.registers), live, str(report.shared_bytes + rung.shared_bytes)]
         cells += [_NONE] * (len(head) - 4) if report.hot is None else _loop_cells(report.hot)
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -201,7 +201,8 @@ def _difference(rung: Rung, report: SassReport, before: Rung, earlier: SassRepor
         f"| bank cycles (modelled) | {conflicts} |",
         "",
         f"Registers {earlier.registers} to {report.registers}, shared memory "
-        f"{earlier.shared_bytes} to {report.shared_bytes} bytes.",
+        f"{earlier.shared_bytes + before.shared_bytes} to "
+        f"{report.shared_bytes + rung.shared_bytes} bytes.",
         "",
     ]
     return lines
