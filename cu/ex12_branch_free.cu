@@ -113,6 +113,32 @@ __device__ __forceinline__ void snake_product(float (&acc)[TM][TN], const float 
 #endif
 }
 
+// The k-steps from `done` on, which fill no tile, and C. The place of the thread is read anew: otherwise
+// registers would hold it through the main loop.
+__device__ __forceinline__ void finish(float (&acc)[TM][TN], unsigned done,
+                                       LOWGEMM_GEMM_PARAMETERS) {
+    unsigned thread, block;
+    asm volatile("mov.u32 %0, %%tid.x;\n mov.u32 %1, %%ctaid.x;" : "=r"(thread), "=r"(block));
+    const Warp warp(thread);
+    const unsigned blocks_along_n = (N + BN - 1u) / BN;
+    const lowgemm::Origin origin = {block / blocks_along_n * BM, block % blocks_along_n * BN};
+    // ---- compute: the k-steps that fill no tile, from global memory
+#pragma unroll 1
+    for (unsigned k = done; k < K; ++k) {
+        float x[TM], y[TN];
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+            x[i] = lowgemm::row_of(A, min(origin.row + warp.row_of(i), M - 1u), lda)[k];
+#pragma unroll
+        for (int j = 0; j < TN; ++j)
+            y[j] = lowgemm::row_of(B, k, ldb)[min(origin.col + warp.col_of(j), N - 1u)];
+        snake_product(acc, x, y);
+    }
+
+    // ---- store
+    warp.store(acc, C, ldc, origin, M, N);
+}
+
 template <bool Vec4>
 __global__ void __launch_bounds__(THREADS, 1) ex12_branch_free(LOWGEMM_GEMM_PARAMETERS) {
     extern __shared__ __align__(1024) float4 dynamic[];
@@ -186,19 +212,5 @@ __global__ void __launch_bounds__(THREADS, 1) ex12_branch_free(LOWGEMM_GEMM_PARA
         } while (--count);
     }
 
-    // ---- compute: the k-steps that fill no tile, from global memory
-#pragma unroll 1
-    for (unsigned k = tiles * BK; k < K; ++k) {
-        float x[TM], y[TN];
-#pragma unroll
-        for (int i = 0; i < TM; ++i)
-            x[i] = lowgemm::row_of(A, min(origin.row + warp.row_of(i), M - 1u), lda)[k];
-#pragma unroll
-        for (int j = 0; j < TN; ++j)
-            y[j] = lowgemm::row_of(B, k, ldb)[min(origin.col + warp.col_of(j), N - 1u)];
-        snake_product(acc, x, y);
-    }
-
-    // ---- store
-    warp.store(acc, C, ldc, origin, M, N);
+    finish(acc, tiles * BK, M, N, K, A, lda, B, ldb, C, ldc);
 }
