@@ -80,7 +80,8 @@ def _slots(report: SassReport) -> str:
     hot = report.hot
     arch = Architecture.parse(report.arch)
     full_rate = capability(arch.major, arch.minor).ffma_lanes_per_sm == 128
-    if hot is None or not hot.instructions or not full_rate:
+    # FFMA2 takes a slot for two multiply-adds: its share of the slots says nothing of the pipe.
+    if hot is None or not hot.instructions or not full_rate or "FFMA2" in hot.mix:
         return _NONE
     return f"{100 * hot.mix.get('FFMA', 0) / (hot.instructions + hot.conflict_cycles):.0f} %"
 
@@ -92,6 +93,7 @@ def rung_page(
     timings: Mapping[str, LadderReport],
     note: str,
     executed: str,
+    rewriting: str = "",
 ) -> str:
     """One rung: its idea, its loop on each architecture, what changed, what was measured.
 
@@ -109,6 +111,8 @@ def rung_page(
         Why the change matters, written by hand.
     executed
         What the emulator counted, as Markdown; see :func:`lowgemm.view.executed.executed_markdown`.
+    rewriting
+        What the rewritten loop costs, as Markdown; see :func:`lowgemm.view.rewriting.costs_markdown`.
     """
     lines = [f"# {rung.name}: {rung.idea}", "", f"Source: [{rung.source}](../cu/{rung.source})", ""]
     lines += [f"**{name}.** {text}  " for name, text in _header(rung.path)]
@@ -119,6 +123,8 @@ def rung_page(
         "slot an FFMA. The rule was measured on sm_90; elsewhere it is carried over.",
         "",
     ]
+    if rewriting:
+        lines += ["## Rewritten", "", rewriting, ""]
     if before is not None:
         lines += _difference(rung, reports[_STORY_ARCH], *before)
     lines += ["## Executed", "", *_EXECUTED, "", executed.strip(), ""]
