@@ -25,7 +25,12 @@
 // expect ex12_branch_free<true>: [sm_100, sm_103] hot_loop.instructions <= 584
 #include "common.cuh"
 
-constexpr int BM = 256, BN = 128, BK = 8, TM = 8, TN = 16, STAGES = 4, THREADS = 256;
+#ifndef STAGES
+#define STAGES 4
+#endif
+static_assert(STAGES > 2 && (STAGES & (STAGES - 1)) == 0,
+              "the ring of stages ends by a mask: STAGES must be a power of two, 4 or more");
+constexpr int BM = 256, BN = 128, BK = 8, TM = 8, TN = 16, THREADS = 256;
 constexpr int WM = 64, WN = 64;
 constexpr unsigned A_BYTES = BM * BK * 4, A_PITCH = BK * 4, B_PITCH = BN * 4;
 constexpr unsigned STAGE = 16384, RING = STAGES * STAGE;  // a power of two: the ring ends by a mask

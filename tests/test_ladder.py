@@ -168,6 +168,7 @@ def test_parameters_are_known_by_type(compiled: dict[tuple[str, str], CompiledRu
         ("ex10", {"STAGES": 5}, "exceed 48 KiB"),
         ("ex11", {"STAGES": 5}, "exceed 48 KiB"),
         ("ex11", {"BM": 96}, "whole warp tiles"),
+        ("ex12", {"STAGES": 3}, "must be a power of two"),
         ("two_ideas", {"RT": 5}, "must divide the shared tile"),
     ],
 )

@@ -94,7 +94,8 @@ _WARP_TILED = {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8}
 
 _EX12 = Rung(
     "ex12", "ex12_branch_free.cu", "ex12_branch_free", "a main loop without branches",
-    (256, 1, 1), 256, 128, 8, 8, 16, has_float4=True, k_steps=8, shared_bytes=64 << 10,
+    (256, 1, 1), 256, 128, 8, 8, 16, has_float4=True, defines=_defines(STAGES=4), k_steps=8,
+    shared_bytes=64 << 10,
 )  # fmt: skip
 
 _FIXED = (

@@ -18,8 +18,9 @@ _NONE = "–"
 _STORY_ARCH = "sm_90"
 _EXECUTED = (
     "Counted on the emulator, which runs this machine code without a GPU; at 512 x 512 x 512 its",
-    "counts equal Nsight Compute's on an H200, instruction by instruction. Wavefronts are passes",
-    "through shared memory, sectors 32-byte pieces of global memory; each beside the least.",
+    "counts of ex3 to ex10 and two_ideas equal Nsight Compute's on an H200, instruction by",
+    "instruction. Wavefronts are passes through shared memory, sectors 32-byte pieces of global",
+    "memory; each beside the least.",
 )
 _HEADINGS = ("Idea", "Tile", "Shared", "Registers", "Expected")
 
@@ -112,7 +113,7 @@ def rung_page(
     executed
         What the emulator counted, as Markdown; see :func:`lowgemm.view.executed.executed_markdown`.
     rewriting
-        What the rewritten loop costs, as Markdown; see :func:`lowgemm.view.rewriting.costs_markdown`.
+        What a rewritten loop costs: :func:`lowgemm.view.rewriting.costs_markdown`.
     """
     lines = [f"# {rung.name}: {rung.idea}", "", f"Source: [{rung.source}](../cu/{rung.source})", ""]
     lines += [f"**{name}.** {text}  " for name, text in _header(rung.path)]
