@@ -34,9 +34,10 @@ def compare(gpu: Gpu, item: Rung, p: GemmProblem, a: Array, b: Array) -> str:
         gpu.load(cubin)
         .kernel(symbol)
         .prepare(
-            *(p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc),
+            *item.arguments(p, a, b, c),
             grid=item.grid(p),
             block=item.block,
+            shared_bytes=item.shared_bytes,
             stream=stream,
         )
         for cubin, c in zip((build.cubin, made.cubin), results, strict=True)

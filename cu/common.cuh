@@ -193,4 +193,125 @@ struct Fragment {
     }
 };
 
+template <int BYTES>
+__device__ __forceinline__ void copy_async(unsigned shared, const float* global) {
+    if constexpr (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global)
+                     : "memory");
+}
+
+__device__ __forceinline__ void commit_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int PENDING>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Four neighbours of a row, from the last valid columns where the row ends: surplus elements are
+// never used. One 16-byte copy where the row allows it (Vec4), else four of 4 bytes.
+template <bool Vec4>
+__device__ __forceinline__ void copy4_clamped_async(float& shared, const float* row, unsigned col,
+                                                    unsigned cols) {
+    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(&shared));
+    if constexpr (Vec4) {
+        copy_async<16>(to, row + min(col, cols - 4));
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+            copy_async<4>(to + 4 * j, row + min(col + j, cols - 1));
+    }
+}
+
+// A k-tile on its way past the registers, of A as it lies in memory: As[row][k] and Bs[k][col].
+// What lies outside is read from the last valid place.
+template <bool Vec4, int THREADS, int Bm, int Bn, int Bk, int A_PITCH>
+__device__ __forceinline__ void copy_tile_async(float (&As)[Bm][A_PITCH], float (&Bs)[Bk][Bn],
+                                                Origin origin, unsigned k0,
+                                                LOWGEMM_GEMM_PARAMETERS) {
+    static_assert(Bk % 4 == 0 && Bm * Bk % (4 * THREADS) == 0,
+                  "BM x BK: a multiple of 4 x threads");
+    static_assert(Bn % 4 == 0 && Bn * Bk % (4 * THREADS) == 0,
+                  "BN x BK: a multiple of 4 x threads");
+#pragma unroll
+    for (int i = 0; i < Bm * Bk / 4 / THREADS; ++i) {
+        const unsigned at = threadIdx.x + i * THREADS, row = at / (Bk / 4), k = at % (Bk / 4) * 4;
+        const float* from = row_of(A, min(origin.row + row, M - 1u), lda);
+        copy4_clamped_async<Vec4>(As[row][k], from, k0 + k, K);
+    }
+#pragma unroll
+    for (int i = 0; i < Bn * Bk / 4 / THREADS; ++i) {
+        const unsigned at = threadIdx.x + i * THREADS, k = at / (Bn / 4), col = at % (Bn / 4) * 4;
+        const float* from = row_of(B, min(k0 + k, K - 1u), ldb);
+        copy4_clamped_async<Vec4>(Bs[k][col], from, origin.col + col, N);
+    }
+    commit_copies();
+}
+
+// Volatile: the compiler keeps the order of loads and barriers.
+__device__ __forceinline__ float4 load_shared(unsigned at) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(at));
+    return v;
+}
+
+// Lanes in "z" order: bit 0 moves along N only, bit 1 along M only. Lanes n and n^1 read one address
+// of A, n and n^2 one of B, and an LDS.128 takes two wavefronts instead of four.
+struct ZOrder {
+    static constexpr int LANES_M = 8, LANES_N = 4;
+    unsigned m, n;
+
+    __device__ __forceinline__ explicit ZOrder(unsigned lane)
+        : m((lane >> 1 & 1) | (lane >> 2 & 6)), n((lane & 1) | (lane >> 1 & 2)) {}
+};
+
+// The warp tile of ex11 and ex12: 8 x 4 lanes in z order. A lane's rows are 8 apart, which suits an A
+// that lies as in memory; its columns are quads of four neighbours, side by side over the lanes.
+template <int Wm, int Wn, int Tm, int Tn, int WARPS_N>
+struct ZWarpTile {
+    static constexpr int LANES_M = ZOrder::LANES_M, LANES_N = ZOrder::LANES_N;
+    static_assert(Wm == LANES_M * Tm && Wn == LANES_N * Tn, "8 x 4 lanes must cover the warp tile");
+    static_assert(Tn % 4 == 0, "columns are read as float4: TN in fours");
+    unsigned row, col;  // of this lane's first element in the block tile
+
+    __device__ __forceinline__ explicit ZWarpTile(unsigned thread) {
+        const unsigned warp = thread / 32;
+        const ZOrder lane(thread % 32);
+        row = warp / WARPS_N * Wm + lane.m;
+        col = warp % WARPS_N * Wn + lane.n * 4;
+    }
+
+    __device__ __forceinline__ unsigned row_of(int i) const {
+        return row + i * LANES_M;
+    }
+
+    __device__ __forceinline__ unsigned col_of(int j) const {
+        return col + j / 4 * (4 * LANES_N) + j % 4;
+    }
+
+    // Scalar stores, as in WarpTile. The end of a row of C is a number of its own for each row, 0
+    // below C: predicates of 16 columns that hold for all rows would be more than there are.
+    __device__ __forceinline__ void store(const float (&acc)[Tm][Tn], float* C, int ldc,
+                                          Origin origin, unsigned M, unsigned N) const {
+#pragma unroll
+        for (int i = 0; i < Tm; ++i) {
+            const unsigned r = origin.row + row_of(i);
+            float* out = C + static_cast<size_t>(r) * ldc;
+            unsigned end = r < M ? N : 0;
+            asm volatile("" : "+r"(end));
+#pragma unroll
+            for (int j = 0; j < Tn; ++j) {
+                const unsigned c = origin.col + col_of(j);
+                if (c < end) out[c] = acc[i][j];
+            }
+        }
+    }
+};
+
 }  // namespace lowgemm

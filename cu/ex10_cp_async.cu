@@ -41,50 +41,9 @@ static_assert(STAGES >= 2,
 static_assert(STAGES * (BM * (BK + 4) + BN * BK) * 4 <= 48 << 10,
               "the tiles exceed 48 KiB of static shared memory");
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
-static_assert(BK % 4 == 0 && BM * BK % (4 * THREADS) == 0, "BM x BK: a multiple of 4 x threads");
-static_assert(BN % 4 == 0 && BN * BK % (4 * THREADS) == 0, "BN x BK: a multiple of 4 x threads");
 
 // Padded by 4 floats: lanes that read rows 4 apart then meet in different banks.
 constexpr int PITCH = BK + 4;
-using TileA = float[BM][PITCH];
-using TileB = float[BK][BN];
-
-// Four neighbours of a row, from the last valid columns where the row ends: surplus elements are
-// never used. One 16-byte copy where the row allows it (Vec4), else four of 4 bytes.
-template <bool Vec4>
-__device__ __forceinline__ void copy4_async(float& shared, const float* row, unsigned col,
-                                            unsigned cols) {
-    const unsigned to = static_cast<unsigned>(__cvta_generic_to_shared(&shared));
-    if constexpr (Vec4) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to),
-                     "l"(row + min(col, cols - 4))
-                     : "memory");
-    } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to + 4 * j),
-                         "l"(row + min(col + j, cols - 1))
-                         : "memory");
-    }
-}
-
-template <bool Vec4>
-__device__ __forceinline__ void copy_tile(TileA& As, TileB& Bs, lowgemm::Origin origin, unsigned k0,
-                                          LOWGEMM_GEMM_PARAMETERS) {
-#pragma unroll
-    for (int i = 0; i < BM * BK / 4 / THREADS; ++i) {
-        const unsigned at = threadIdx.x + i * THREADS, row = at / (BK / 4), k = at % (BK / 4) * 4;
-        const float* from = lowgemm::row_of(A, min(origin.row + row, M - 1u), lda);
-        copy4_async<Vec4>(As[row][k], from, k0 + k, K);
-    }
-#pragma unroll
-    for (int i = 0; i < BN * BK / 4 / THREADS; ++i) {
-        const unsigned at = threadIdx.x + i * THREADS, k = at / (BN / 4), col = at % (BN / 4) * 4;
-        const float* from = lowgemm::row_of(B, min(k0 + k, K - 1u), ldb);
-        copy4_async<Vec4>(Bs[k][col], from, origin.col + col, N);
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
 
 template <bool Vec4>
 __global__ void __launch_bounds__(THREADS, 2) ex10_cp_async(LOWGEMM_GEMM_PARAMETERS) {
@@ -95,16 +54,18 @@ __global__ void __launch_bounds__(THREADS, 2) ex10_cp_async(LOWGEMM_GEMM_PARAMET
 
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage)
-        copy_tile<Vec4>(As[stage], Bs[stage], origin, stage * BK, M, N, K, A, lda, B, ldb, C, ldc);
+        lowgemm::copy_tile_async<Vec4, THREADS>(As[stage], Bs[stage], origin, stage * BK, M, N, K,
+                                                A, lda, B, ldb, C, ldc);
 
     unsigned k0 = 0, current = 0;
     for (; k0 + BK < K; k0 += BK) {
         // ---- load: this tile has arrived for every thread, and all have left the oldest stage
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        lowgemm::wait_for_copies<STAGES - 2>();
         __syncthreads();
         const unsigned filled = current == 0 ? STAGES - 1 : current - 1;
-        copy_tile<Vec4>(As[filled], Bs[filled], origin, k0 + (STAGES - 1) * BK, M, N, K, A, lda, B,
-                        ldb, C, ldc);
+        lowgemm::copy_tile_async<Vec4, THREADS>(As[filled], Bs[filled], origin,
+                                                k0 + (STAGES - 1) * BK, M, N, K, A, lda, B, ldb, C,
+                                                ldc);
 
         // ---- compute: four k-steps of A at a time, one of B
 #pragma unroll

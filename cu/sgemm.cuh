@@ -35,16 +35,6 @@ __host__ __device__ constexpr bool by_16_bytes(int kind) {
     return kind == K16 || kind == X16;
 }
 
-template <int BYTES>
-__device__ __forceinline__ void copy_async(unsigned shared, const float* global) {
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global)
-                     : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global)
-                     : "memory");
-}
-
 // Zeros where nothing is to be read.
 template <int BYTES>
 __device__ __forceinline__ void copy_async_or_zero(unsigned shared, const float* global,
@@ -59,34 +49,6 @@ __device__ __forceinline__ void copy_async_or_zero(unsigned shared, const float*
                      "r"(bytes)
                      : "memory");
 }
-
-__device__ __forceinline__ void commit_copies() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int PENDING>
-__device__ __forceinline__ void wait_for_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-// Volatile: the compiler keeps the order of loads and barriers.
-__device__ __forceinline__ float4 load_shared(unsigned at) {
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(at));
-    return v;
-}
-
-// Lanes in "z" order: bit 0 moves along N only, bit 1 along M only. Lanes n and n^1 read one address
-// of A, n and n^2 one of B, and an LDS.128 takes two wavefronts instead of four.
-struct ZOrder {
-    static constexpr int LANES_M = 8, LANES_N = 4;
-    unsigned m, n;
-
-    __device__ __forceinline__ explicit ZOrder(unsigned lane)
-        : m((lane >> 1 & 1) | (lane >> 2 & 6)), n((lane & 1) | (lane >> 1 & 2)) {}
-};
 
 // C = alpha sum + beta C for four neighbours in a row, those before column `first` and behind the
 // last left out; BLAS reads no C where beta is 0. A vector is wholly in or out.

@@ -70,9 +70,10 @@ def launch_once(name: str, folder: Path) -> None:
     a, b = gpu.upload(operands.a.ravel()), gpu.upload(operands.b.ravel())
     c = gpu.empty(p.c_elements)
     launch = kernel.prepare(
-        *(p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc),
+        *chosen.arguments(p, a, b, c),
         grid=chosen.grid(p),
         block=chosen.block,
+        shared_bytes=chosen.shared_bytes,
     )
     launch.launch()
     gpu.synchronize()

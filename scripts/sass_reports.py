@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from page_files import ROOT, update
@@ -19,13 +20,15 @@ from lowgemm.hardware import gpu_record
 from lowgemm.report import LadderReport, read_report
 from lowgemm.studies.execution import execute_rung
 from lowgemm.studies.inspection import inspect_ladder
-from lowgemm.studies.ladder import EMULATED_PROBLEM, compile_ladder
+from lowgemm.studies.ladder import EMULATED_PROBLEM, CompiledRung, compile_ladder
 from lowgemm.studies.questions import QUESTIONS, answer
 from lowgemm.studies.questions.answer import Subject
+from lowgemm.studies.rewriting import hot_loop_cost
 from lowgemm.toolchain import cache_directory
 from lowgemm.view.executed import executed_markdown
 from lowgemm.view.pages import index_page, rung_page
 from lowgemm.view.questions import questions_page
+from lowgemm.view.rewriting import costs_markdown
 
 FOLDER = ROOT / "sass_reports"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -51,9 +54,28 @@ def pages() -> dict[Path, str]:
         before = (earlier, reports[earlier.name][STORY_ARCH]) if earlier else None
         note = (FOLDER / "notes" / f"{rung.name}.md").read_text(encoding="utf-8")
         texts[FOLDER / f"{rung.name}.md"] = rung_page(
-            rung, reports[rung.name], before, measured, note, executed(rung)
-        )
+            rung, reports[rung.name], before, measured, note, executed(rung),
+            rewriting(compiled, rung, before[0], reports) if before and rung.is_rewritten else "",
+        )  # fmt: skip
     return texts
+
+
+def rewriting(
+    compiled: Sequence[CompiledRung],
+    rung: Rung,
+    before: Rung,
+    reports: Mapping[str, Mapping[str, SassReport]],
+) -> str:
+    """The cost of a rewritten rung's loop beside that of the rung whose source it shares."""
+    items = {(item.rung.name, str(item.arch)): item for item in compiled}
+    costs = {}
+    for arch in ARCHS:
+        old, new = (
+            hot_loop_cost(items[name, arch], reports[name][arch])
+            for name in (before.name, rung.name)
+        )
+        costs[arch] = (old, new if items[rung.name, arch].is_rewritten else None)
+    return costs_markdown(costs)
 
 
 def executed(rung: Rung) -> str:

@@ -90,16 +90,18 @@ def hazards_of_a_run(
         if depth % 1:
             m, n = m + m // 2 + 3, n + 5
         p = GemmProblem(m, n, max(1, int(depth * chosen.bk)))
-        k = p.k if depth else 0
         with Emulator(arch, strict=True, findings="collect", instructions=60_000) as device:
             a, b = device.empty(p.a_elements), device.empty(p.b_elements)
             c = device.zeros(p.c_elements)
             upload_operands(p, random_operands(p), a, b)
+            arguments = list(chosen.arguments(p, a, b, c))
+            if not depth:
+                arguments[2] = 0  # K: no step at all, which no problem has
             # With a wrong value in it a loop may have no end.
             with suppress(EmulationError):
                 device.load(cubin).kernel(kernel).launch(
-                    p.m, p.n, k, a, p.lda, b, p.ldb, c, p.ldc,
-                    grid=chosen.grid(p), block=chosen.block,
+                    *arguments,
+                    grid=chosen.grid(p), block=chosen.block, shared_bytes=chosen.shared_bytes,
                 )  # fmt: skip
             found = [each for each in device.findings if each.kind is FindingKind.HAZARD]
         if found:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from lowgemm.binary import read_cubin
 from lowgemm.compiler import compile_file
 from lowgemm.errors import CompilationError
-from lowgemm.gemm import RUNG_NAMES, GemmProblem, compile_rung, kernel_directory, ladder, rung
+from lowgemm.gemm import (
+    RUNG_NAMES,
+    GemmProblem,
+    compile_rung,
+    is_rewritten,
+    kernel_directory,
+    ladder,
+    rung,
+)
+from lowgemm.report import join_ladder
+from lowgemm.studies.inspection import inspect_ladder
 from lowgemm.studies.ladder import CompiledRung, compile_ladder
 from lowgemm.studies.verification import FAR_PROBLEM, SHAPES
+from lowgemm.view import ladder_markdown
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
@@ -45,15 +57,22 @@ def test_no_rung_spills(compiled: dict[tuple[str, str], CompiledRung]) -> None:
         ("ex8", 8 << 10),
         ("ex9", 16 << 10),
         ("ex10", 30 << 10),
+        ("ex11", 36 << 10),
+        ("ex12", 64 << 10),
+        ("ex12_rewritten", 64 << 10),
         ("two_ideas", 8 << 10),
     ],
 )
 def test_shared_memory_is_what_the_tile_needs(
     compiled: dict[tuple[str, str], CompiledRung], name: str, shared_bytes: int
 ) -> None:
-    """Each rung's static shared memory is that of its step in the text, on each architecture."""
+    """Each rung's shared memory is what its file says, on each architecture; ex12's is dynamic."""
     for arch in ARCHS:
-        assert compiled[name, arch].kernel.resources.shared_bytes == shared_bytes
+        item = compiled[name, arch]
+        assert item.shared_bytes == shared_bytes
+        assert item.kernel.resources.shared_bytes == (
+            0 if name.startswith("ex12") else shared_bytes
+        )
 
 
 def test_the_warp_tiled_rungs_leave_room_for_two_blocks(
@@ -63,6 +82,53 @@ def test_the_warp_tiled_rungs_leave_room_for_two_blocks(
     for name in ("ex8", "ex9", "ex10"):
         for arch in ARCHS:
             assert compiled[name, arch].occupancy.blocks_per_sm >= 2
+
+
+def test_the_large_tiles_have_an_sm_to_themselves(
+    compiled: dict[tuple[str, str], CompiledRung],
+) -> None:
+    """From ex11 on a thread has more than 128 registers: one block of 256 threads on an SM."""
+    for name in ("ex11", "ex12", "ex12_rewritten"):
+        for arch in ARCHS:
+            assert compiled[name, arch].occupancy.blocks_per_sm == 1
+
+
+def test_a_rewritten_rung_says_where_the_compilers_loop_stays(
+    compiled: dict[tuple[str, str], CompiledRung],
+) -> None:
+    """ex12's loop is rewritten wherever it is made of FFMAs; the table tells where it is not."""
+    for arch in ARCHS:
+        item = compiled["ex12_rewritten", arch]
+        same = item.build.cubin == compiled["ex12", arch].build.cubin
+        assert item.is_rewritten == (not same) == (arch != "sm_100"), arch
+        table = ladder_markdown(join_ladder([item]))
+        assert ("ex12, its loop rewritten: refused" in table) == same
+        assert compiled["ex12", arch].is_rewritten is None
+
+
+def test_rewriting_can_be_turned_off(
+    monkeypatch: pytest.MonkeyPatch, compiled: dict[tuple[str, str], CompiledRung]
+) -> None:
+    """With LOWGEMM_REWRITE=0 the compiler's loop stays, and the build is ex12's."""
+    monkeypatch.setenv("LOWGEMM_REWRITE", "0")
+    item = rung("ex12_rewritten", "sm_90")
+    build = compile_rung(item, "sm_90")
+    assert build.cubin == compiled["ex12", "sm_90"].build.cubin
+    assert is_rewritten(item, build) is False
+
+
+def test_a_rewritten_loop_loses_its_bank_conflicts(
+    compiled: dict[tuple[str, str], CompiledRung],
+) -> None:
+    """The registers are those that the cubin asks for; the conflicts of the hot loop are gone."""
+    items = [compiled[name, "sm_90"] for name in ("ex12", "ex12_rewritten")]
+    before, after = inspect_ladder(items).values()
+    assert before.hot is not None and after.hot is not None
+    assert after.hot.conflict_cycles < before.hot.conflict_cycles / 4
+    for name in ("FFMA", "LDS.128", "LDGSTS.128", "BAR"):
+        assert after.hot.mix[name] == before.hot.mix[name]
+    own = read_cubin(items[1].build.cubin).own_registers[items[1].kernel.name]
+    assert own == items[1].kernel.resources.registers == items[1].kernel.signature.registers
 
 
 def test_the_two_ideas_kernel_takes_its_register_tile_from_the_chip() -> None:
@@ -100,6 +166,9 @@ def test_parameters_are_known_by_type(compiled: dict[tuple[str, str], CompiledRu
         ("ex9", {"TM": 6, "BM": 96}, "TM and TN in fours"),
         ("ex10", {"STAGES": 1}, "STAGES must be 2 or more"),
         ("ex10", {"STAGES": 5}, "exceed 48 KiB"),
+        ("ex11", {"STAGES": 5}, "exceed 48 KiB"),
+        ("ex11", {"BM": 96}, "whole warp tiles"),
+        ("ex12", {"STAGES": 3}, "must be a power of two"),
         ("two_ideas", {"RT": 5}, "must divide the shared tile"),
     ],
 )
@@ -124,6 +193,7 @@ def test_a_tile_that_cannot_work_is_refused_in_words(
         ("ex8", {"BK": 16}),
         ("ex9", {"BM": 64, "BN": 64}),
         ("ex10", {"STAGES": 2, "BK": 16}),
+        ("ex11", {"BN": 64, "BK": 16, "STAGES": 2}),
         ("two_ideas", {"TILE": 128, "BK": 8}),
     ],
 )

@@ -89,7 +89,10 @@ def run(
         c = device.zeros(p.c_elements)
         upload_operands(p, random_operands(p), a, b)
         device.load(cubin).kernel(kernel).launch(
-            p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc, grid=chosen.grid(p), block=chosen.block
+            *chosen.arguments(p, a, b, c),
+            grid=chosen.grid(p),
+            block=chosen.block,
+            shared_bytes=chosen.shared_bytes,
         )
         return c.download(), list(device.findings)
 
@@ -125,7 +128,10 @@ def test_bits_are_those_of_the_original_on_a_gpu(name: str, gpu: Gpu) -> None:
         for cubin in (original(name, arch), made.cubin):
             c = gpu.zeros(p.c_elements)
             gpu.load(cubin).kernel(made.kernel).launch(
-                p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc, grid=chosen.grid(p), block=chosen.block
+                *chosen.arguments(p, a, b, c),
+                grid=chosen.grid(p),
+                block=chosen.block,
+                shared_bytes=chosen.shared_bytes,
             )
             results.append(c.download().view(np.uint32))
         assert np.array_equal(results[0], results[1]), shape

@@ -21,7 +21,8 @@ Counter = NDArray[np.int64]
 class ExecutedTotals:
     """Sums of :class:`Counts` over a kernel, a loop or an instruction.
 
-    ``instructions`` are those that warps executed, ``ffma_warps`` the FFMAs among them.
+    ``instructions`` are those that warps executed, ``ffma_warps`` the FFMAs among them, packed ones
+    (FFMA2) too. ``ffma_threads`` are the multiply-adds: two for a thread's FFMA2.
     """
 
     instructions: int
@@ -115,13 +116,15 @@ class Counts:
         """Sums over instructions, by their indices in address order; over all if none are given."""
         every = range(len(self.kernel.instructions))
         chosen = np.fromiter(every if indices is None else indices, np.intp)
-        ffma = [index for index in chosen if self.kernel.instructions[index].name == "FFMA"]
+        names = {index: self.kernel.instructions[index].name for index in chosen}
+        packed = [index for index in chosen if names[index] == "FFMA2"]
+        ffma = [index for index in chosen if names[index] == "FFMA"] + packed
         ways = [self.worst[index].ways for index in chosen if index in self.worst]
         return ExecutedTotals(
             instructions=int(self.warps[chosen].sum()),
             threads=int(self.threads[chosen].sum()),
             ffma_warps=int(self.warps[ffma].sum()),
-            ffma_threads=int(self.threads[ffma].sum()),
+            ffma_threads=int(self.threads[ffma].sum() + self.threads[packed].sum()),
             divergent_branches=int(self.divergent[chosen].sum()),
             shared_wavefronts=int(self.shared_wavefronts[chosen].sum()),
             ideal_shared_wavefronts=int(self.ideal_shared_wavefronts[chosen].sum()),

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["ARCHITECTURES", "Emulator", "EmulatorKernel", "EmulatorModule"]
 
 #: The architectures whose machine code the emulator runs.
-ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 _DEFAULT_INSTRUCTIONS = 20_000_000
 #: The multiprocessors that the emulator claims to have: kernels ask to size their grids.
 _MULTIPROCESSORS = 4
@@ -59,7 +59,7 @@ class Emulator(Device):
     Parameters
     ----------
     arch
-        The architecture whose code it runs: sm_80, sm_86, sm_89, sm_90 or sm_120.
+        The architecture whose code it runs: sm_80, sm_86, sm_89, sm_90, sm_100 or sm_120.
     findings
         ``"raise"``: a launch that did something wrong raises when it has ended; ``"collect"``: what
         it did is only added to :attr:`findings`, which keeps those of all launches until it is

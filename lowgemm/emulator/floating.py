@@ -11,7 +11,7 @@ from lowgemm.emulator import arithmetic as fp
 from lowgemm.emulator.front import Front, Mask
 from lowgemm.emulator.integer import BOOLEANS, boolean, put32, put64, put_predicate
 from lowgemm.emulator.operation import Run, maker
-from lowgemm.emulator.word import RZ, Word
+from lowgemm.emulator.word import RZ, Word, read32, with_signs
 from lowgemm.isa import Form
 
 __all__: list[str] = []
@@ -108,6 +108,45 @@ def _ffma_of_lanes(number: int, a: Any, b: Any, c: Any, settings: dict[str, Any]
         f.put(number, result.reshape(f.count, 32) if result.size > 1 else result[0], m)
 
     return run
+
+
+#: By the selector of a packed operand, the word of its register pair for either half: both in their
+#: order (F32x2.HI_LO), swapped (F32x2.LO_HI), or one register for both (F32).
+_PACKED = ((0, 1), (1, 0), (0, 0))
+#: Where register, selector, negation and absolute value of A, B and C stand.
+_PACKED_OPERANDS = ((24, 81, 72, 73), (32, 87, 63, 62), (64, 84, 75, 74))
+
+
+@maker("FFMA2")
+def _ffma2(w: Word) -> Run:
+    """Two FFMAs on pairs of registers: sm_100 and sm_103."""
+    if w.form is not Form.rr:
+        raise w.unknown("FFMA2 with an operand that is no register")
+    if w.flag(76):
+        raise w.unknown("FFMA2.FMZ")
+    rounding, ftz = ROUNDINGS[w.take(78, 2)], w.flag(80)
+    halves = list(zip(*(_packed_operand(w, *places) for places in _PACKED_OPERANDS), strict=True))
+    number = w.destination(count=2)
+    call = _on_lanes(lambda x, y, z: fp.ffma(x, y, z, rounding=rounding, ftz=ftz), False)
+
+    def run(f: Front, m: Mask) -> None:
+        results = [call(f, a(f), b(f), c(f)) for a, b, c in halves]
+        if number != RZ:
+            for word, result in enumerate(results):
+                f.put(number + word, result, m)
+
+    return run
+
+
+def _packed_operand(w: Word, at: int, selector: int, negation: int, absolute: int) -> list[Any]:
+    """What reads either half of an operand."""
+    words = dict(enumerate(_PACKED)).get(w.take(selector, 2))
+    if words is None:
+        raise w.unknown("FFMA2 with an operand of another kind")
+    number = w.register(at, count=1 + max(words))
+    signs = w.flag(negation), w.flag(absolute)
+    registers = [number if number == RZ else number + word for word in words]
+    return [with_signs(read32(each, False), *signs, wide=False) for each in registers]
 
 
 @maker("FADD", "UFADD", "FMUL", "UFMUL")

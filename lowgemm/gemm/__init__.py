@@ -4,7 +4,7 @@ from lowgemm.gemm.blas import sgemm
 from lowgemm.gemm.call import Kind, Layout, SgemmCall
 from lowgemm.gemm.choice import Chooser, Measured, Tuned, TuningTable
 from lowgemm.gemm.engine import Sgemm
-from lowgemm.gemm.kernel import RungKernel, compile_rung
+from lowgemm.gemm.kernel import RungKernel, compile_rung, is_rewritten
 from lowgemm.gemm.kernels import Chip, Choice
 from lowgemm.gemm.output import GuardedOutput
 from lowgemm.gemm.problem import GemmProblem, Operands, exact_operands, random_operands
@@ -41,6 +41,7 @@ __all__ = [
     "compile_rung",
     "exact_operands",
     "gamma",
+    "is_rewritten",
     "kernel_directory",
     "ladder",
     "poisoned",

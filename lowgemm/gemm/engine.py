@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import struct
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from lowgemm.compiler import compile_file
-from lowgemm.compiler.store import Store
-from lowgemm.errors import ArgumentValueError, RewriteError, UnknownInstructionError
+from lowgemm.errors import ArgumentValueError
 from lowgemm.gemm.call import SgemmCall
 from lowgemm.gemm.choice import Chooser
 from lowgemm.gemm.kernels import (
@@ -24,11 +20,11 @@ from lowgemm.gemm.kernels import (
     choices,
     kernel_named,
 )
+from lowgemm.gemm.rewritten import rewritten_cubin
 from lowgemm.gemm.rungs import kernel_directory
 from lowgemm.hardware import Architecture, capability
-from lowgemm.rewrite import is_enabled, rewrite_kernel
+from lowgemm.rewrite import is_enabled
 from lowgemm.runtime import Array, Device, Kernel, PreparedLaunch, foreign_stream_handle
-from lowgemm.toolchain import cache_directory, caching_enabled
 
 __all__ = ["Sgemm", "SgemmLaunch", "chip_of", "compile_sgemm", "make_sgemm", "stream_key"]
 
@@ -38,7 +34,6 @@ _ARGUMENTS = struct.Struct("<5Q9q6i2f")
 _POINTERS, _FACTORS = struct.Struct("<3Q"), struct.Struct("<2f")
 _FACTORS_OFFSET = _ARGUMENTS.size - _FACTORS.size
 _SCALE_BLOCKS, _SCALE_THREADS = 4, 256
-_REFUSED = b"refused"
 
 
 class SgemmLaunch:
@@ -234,36 +229,5 @@ def make_sgemm(
         See :func:`lowgemm.compiler.compile_file`.
     """
     cubin = compile_sgemm(plan, arch)
-    made = _rewritten(cubin) if rewritten and plan.pays_rewriting else None
+    made = rewritten_cubin(cubin) if rewritten and plan.pays_rewriting else None
     return (cubin, False) if made is None else (made, True)
-
-
-@functools.lru_cache(maxsize=64)
-def _rewritten(cubin: bytes) -> bytes | None:
-    """The cubin with its hot loop rewritten, from the disk if it is there; None: refused."""
-    store = _store()
-    key = hashlib.sha256(_rewriter_digest() + cubin).hexdigest()
-    known = store.load(key) if store is not None else None
-    if known is None:
-        try:
-            known = rewrite_kernel(cubin).cubin
-        except (RewriteError, UnknownInstructionError):
-            known = _REFUSED  # the compiler's loop is right as well
-        if store is not None:
-            store.save(key, known)
-    return None if known == _REFUSED else known
-
-
-def _store() -> Store | None:
-    return Store(cache_directory() / "rewritten", "cubin") if caching_enabled() else None
-
-
-@functools.lru_cache(maxsize=1)
-def _rewriter_digest() -> bytes:
-    """Of what decides how a loop is rewritten: no entry of an earlier version is used."""
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for folder in ("rewrite", "emulator", "isa", "binary", "hardware"):
-        for path in sorted((package / folder).glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.digest()

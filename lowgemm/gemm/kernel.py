@@ -8,8 +8,10 @@ from lowgemm.compiler import Build, compile_file
 from lowgemm.errors import ArrayLayoutError, DtypeError, OverlapError, ProblemSizeError
 from lowgemm.gemm.arrays import check_floats
 from lowgemm.gemm.problem import GemmProblem
+from lowgemm.gemm.rewritten import rewritten_build
 from lowgemm.gemm.rungs import Rung
 from lowgemm.hardware import Architecture
+from lowgemm.rewrite import is_enabled
 from lowgemm.runtime import (
     Array,
     ArrayView,
@@ -22,7 +24,7 @@ from lowgemm.runtime import (
 )
 from lowgemm.runtime.interchange import byte_range, overlaps
 
-__all__ = ["RungKernel", "compile_rung"]
+__all__ = ["RungKernel", "compile_rung", "is_rewritten"]
 
 _FLOAT_BYTES = 4
 _FLOAT4_BYTES = 16
@@ -32,11 +34,29 @@ _MAX_BLOCKS = 2**31 - 1
 def compile_rung(rung: Rung, arch: Architecture | str) -> Build:
     """Compile a rung's kernel, all its instances, for one architecture.
 
+    Where the rung is to be rewritten, the instance for aligned rows has another hot loop, unless
+    ``LOWGEMM_REWRITE=0`` or the rewriter refuses; :func:`is_rewritten` says which.
+
     Raises
     ------
     CompilationError, UnknownArchitectureError, ToolNotFoundError
         See :func:`lowgemm.compiler.compile_file`.
     """
+    build = _compile(rung, arch)
+    if not rung.is_rewritten or not is_enabled():
+        return build
+    kernel = build.kernel(rung.instance(aligned=True)).name
+    return rewritten_build(build, kernel) or build
+
+
+def is_rewritten(rung: Rung, build: Build) -> bool | None:
+    """Whether a rung's build has the rewriter's hot loop; None for rungs that want none."""
+    if not rung.is_rewritten:
+        return None
+    return build.cubin != _compile(rung, build.arch).cubin
+
+
+def _compile(rung: Rung, arch: Architecture | str) -> Build:
     return compile_file(
         rung.path,
         arch=arch,
@@ -166,11 +186,11 @@ class RungKernel:
                 "use a rung with a larger tile",
             )
         aligned = problem.allows_float4() and not any(p % _FLOAT4_BYTES for p in pointers)
-        p, (a, b, c) = problem, operands
         return self.kernel(aligned=aligned).prepare(
-            *(p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc),
+            *self.rung.arguments(problem, *operands),
             grid=blocks,
             block=self.rung.block,
+            shared_bytes=self.rung.shared_bytes,
             stream=stream,
         )
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from lowgemm.errors import SourceNotFoundError, UnknownRungError
 from lowgemm.gemm.problem import GemmProblem
 from lowgemm.hardware import Architecture, capability
 
 __all__ = ["RUNG_NAMES", "Rung", "check_names", "kernel_directory", "ladder", "rung"]
+
+
+#: What a kernel is launched with, in its order: made of a problem, and A, B and C.
+Arguments = Callable[[GemmProblem, Any, Any, Any], tuple[Any, ...]]
+
+
+def matrices(problem: GemmProblem, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+    """``LOWGEMM_GEMM_PARAMETERS``: M N K, then each matrix and its leading dimension."""
+    p = problem
+    return (p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +33,10 @@ class Rung:
     block's shape. ``defines`` are the macros handed to the compiler. ``has_float4`` says that
     the kernel is a template over ``Vec4``: the instance for aligned rows moves float4s, the other
     works for any pointer and leading dimension. ``k_steps`` is how many steps along k an iteration
-    of the hot loop computes, None where that is left to the compiler.
+    of the hot loop computes, None where that is left to the compiler. ``shared_bytes`` is the
+    dynamic shared memory of a launch. ``is_rewritten`` says that :mod:`lowgemm.rewrite` makes the
+    hot loop of the instance for aligned rows anew; what it refuses stays as the compiler made it.
+    ``arguments`` makes what the kernel is launched with.
     """
 
     name: str
@@ -38,6 +52,9 @@ class Rung:
     has_float4: bool = False
     k_steps: int | None = None
     defines: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    shared_bytes: int = 0
+    is_rewritten: bool = False
+    arguments: Arguments = matrices
 
     @property
     def path(self) -> Path:
@@ -74,6 +91,12 @@ def _defines(**values: int) -> Mapping[str, int]:
 
 
 _WARP_TILED = {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8}
+
+_EX12 = Rung(
+    "ex12", "ex12_branch_free.cu", "ex12_branch_free", "a main loop without branches",
+    (256, 1, 1), 256, 128, 8, 8, 16, has_float4=True, defines=_defines(STAGES=4), k_steps=8,
+    shared_bytes=64 << 10,
+)  # fmt: skip
 
 _FIXED = (
     Rung(
@@ -116,6 +139,13 @@ _FIXED = (
         (256, 1, 1), 128, 128, 8, 8, 8, has_float4=True, defines=_defines(**_WARP_TILED, STAGES=3),
         k_steps=8,
     ),
+    Rung(
+        "ex11", "ex11_z_lanes.cu", "ex11_z_lanes", "8 x 16 per thread, lanes in z order",
+        (256, 1, 1), 256, 128, 8, 8, 16, has_float4=True,
+        defines=_defines(BM=256, BN=128, BK=8, TM=8, TN=16, STAGES=3), k_steps=8,
+    ),
+    _EX12,
+    replace(_EX12, name="ex12_rewritten", idea="ex12, its loop rewritten", is_rewritten=True),
 )  # fmt: skip
 
 

@@ -76,13 +76,14 @@ def _static_fields(item: CompiledRung) -> dict[str, object]:
         "thread_tile": (item.rung.tm, item.rung.tn),
         "threads": item.rung.threads,
         "registers": r.registers,
-        "shared_bytes": r.shared_bytes,
+        "shared_bytes": item.shared_bytes,
         "stack_bytes": r.stack_bytes,
         "spill_store_bytes": r.spill_store_bytes,
         "spill_load_bytes": r.spill_load_bytes,
         "occupancy": item.occupancy.fraction,
         "blocks_per_sm": item.occupancy.blocks_per_sm,
         "occupancy_limiter": item.occupancy.limiter,
+        "is_rewritten": item.is_rewritten,
     }
 
 

@@ -30,7 +30,9 @@ class LadderRow:
 
     Static (from the compiler): ``registers`` to ``spill_load_bytes``. Computed by the rules of the
     architecture: ``occupancy`` (resident warps over the most possible), ``blocks_per_sm`` and
-    ``occupancy_limiter``. From the machine code, None where it was not read: ``hot_loop_...``, the
+    ``occupancy_limiter``. ``is_rewritten`` is False where the rewriter refused a rung's
+    hot loop or was turned off, so that the compiler's ran, None for rungs that want none. From the
+    machine code, None where it was not read: ``hot_loop_...``, the
     conflict cycles modelled. Emulated, None where they were not: ``executed_...``, summed over the
     warps of one launch. ``problem`` to ``error_over_bound`` are of the device that ran, a GPU or
     the emulator. Measured, None where they were not: the rest. A rate is never given for a kernel
@@ -52,6 +54,7 @@ class LadderRow:
     occupancy: float
     blocks_per_sm: int
     occupancy_limiter: str
+    is_rewritten: bool | None = None
     hot_loop_instructions: int | None = None
     hot_loop_ffma_share: float | None = None
     hot_loop_lds_128: int | None = None

@@ -30,6 +30,7 @@ from lowgemm.gemm import (
     RungKernel,
     compile_rung,
     exact_operands,
+    is_rewritten,
     ladder,
     random_operands,
     rung,
@@ -67,13 +68,23 @@ def silent(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRung:
-    """A rung's build for one architecture, and what it says of the instance for aligned rows."""
+    """A rung's build for one architecture, and what it says of the instance for aligned rows.
+
+    ``is_rewritten`` says whether that has a hot loop of :mod:`lowgemm.rewrite`; None where the rung
+    wants none.
+    """
 
     rung: Rung
     arch: Architecture
     build: Build
     kernel: CompiledKernel
     occupancy: Occupancy
+    is_rewritten: bool | None = None
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block, static and dynamic."""
+        return self.kernel.resources.shared_bytes + self.rung.shared_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +154,10 @@ def _compile(item: tuple[Rung, Architecture]) -> CompiledRung:
         capability(arch.major, arch.minor),
         threads=chosen.threads,
         registers=kernel.resources.registers,
-        shared_bytes=kernel.resources.shared_bytes,
+        shared_bytes=kernel.resources.shared_bytes + chosen.shared_bytes,
         barriers=kernel.resources.barriers,
     )
-    return CompiledRung(chosen, arch, build, kernel, fits)
+    return CompiledRung(chosen, arch, build, kernel, fits, is_rewritten(chosen, build))
 
 
 def run_ladder(

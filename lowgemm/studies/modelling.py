@@ -213,6 +213,7 @@ def _compiled(record: Rung, arch: Architecture) -> CompiledTile:
     build = compile_rung(record, arch)
     wanted = build.kernel(record.instance(aligned=True))
     used = wanted.resources
+    shared_bytes = used.shared_bytes + record.shared_bytes
     report = next(r for r in inspect_build(build) if r.symbol == wanted.name)
     steps = _steps(report, record)
     loop = report.hot if steps is not None else None
@@ -221,13 +222,13 @@ def _compiled(record: Rung, arch: Architecture) -> CompiledTile:
         arch=str(arch),
         nvrtc_version=build.nvrtc_version,
         registers=used.registers,
-        shared_bytes=used.shared_bytes,
+        shared_bytes=shared_bytes,
         spill_bytes=used.spill_store_bytes + used.spill_load_bytes,
         occupancy=occupancy_report(
             capability(arch.major, arch.minor),
             threads=record.threads,
             registers=used.registers,
-            shared_bytes=used.shared_bytes,
+            shared_bytes=shared_bytes,
             barriers=used.barriers,
         ),
         ffma_per_step=_per_step(loop, steps, "FFMA"),

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lowgemm.analysis import SassReport
 from lowgemm.binary import display_names
 from lowgemm.binary.sass import read_sass
 from lowgemm.errors import KernelNotFoundError, RewriteError, UnknownInstructionError
-from lowgemm.rewrite import RewrittenKernel, rewrite_kernel, verify_on
+from lowgemm.rewrite import LoopCost, RewrittenKernel, loop_cost, rewrite_kernel, verify_on
 from lowgemm.runtime import Device
 from lowgemm.runtime.workload import Workload
+from lowgemm.studies.ladder import CompiledRung
 
-__all__ = ["CubinRewrite", "KernelRewrite", "rewrite_cubin"]
+__all__ = ["CubinRewrite", "KernelRewrite", "hot_loop_cost", "rewrite_cubin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,13 @@ def rewrite_cubin(
         found.append(KernelRewrite(told[symbol], symbol, made, reason, verified))
         cubin = made.cubin if made is not None else cubin
     return CubinRewrite(str(kernels[0].arch), cubin, tuple(found))
+
+
+def hot_loop_cost(item: CompiledRung, report: SassReport) -> LoopCost:
+    """What the model says of the hot loop of a rung's instance for aligned rows."""
+    (kernel,) = (each for each in read_sass(item.build.cubin) if each.name == report.symbol)
+    assert report.hot is not None
+    return loop_cost(kernel.instructions[report.hot.start // 16 : report.hot.end // 16])
 
 
 def _attempt(cubin: bytes, symbol: str) -> tuple[RewrittenKernel | None, str]:

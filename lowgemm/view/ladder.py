@@ -95,6 +95,11 @@ def _static(cell: Callable[[LadderRow], str | Text]) -> Callable[[LadderRow], st
     return lambda row: "" if row.rung == _PEER else cell(row)
 
 
+def _idea(row: LadderRow) -> str:
+    """What a rung teaches; where a loop was to be rewritten and was not, that."""
+    return f"{row.idea}: refused, the compiler's" if row.is_rewritten is False else row.idea
+
+
 def _shared(row: LadderRow) -> str:
     return f"{row.shared_bytes / 1024:g} KiB" if row.shared_bytes else "0"
 
@@ -116,7 +121,7 @@ _PEER = "cuBLAS"
 _STATIC_NUMBERS = ("registers", "shared_bytes", "spill_store_bytes", "spill_load_bytes")
 _STATIC: tuple[Column[LadderRow], ...] = (
     Column("rung", lambda row: row.rung, justify="left", style="cyan"),
-    Column("idea", lambda row: row.idea, rank=5, justify="left"),
+    Column("idea", _idea, rank=5, justify="left"),
     Column(
         "tile",
         _static(lambda row: "x".join(map(str, row.block_tile))),
@@ -239,7 +244,7 @@ def ladder_markdown(report: LadderReport) -> str:
         rate = _NONE if row.tflops is None else f"{row.tflops:.1f}"
         time_ms = _NONE if row.time_us is None else f"{row.time_us / 1e3:.2f}"
         lines.append(
-            f"| {row.rung} | {row.idea} | {row.registers} | {row.shared_bytes / 1024:g} KiB | "
+            f"| {row.rung} | {_idea(row)} | {row.registers} | {row.shared_bytes / 1024:g} KiB | "
             f"{100 * row.occupancy:.0f} % | {time_ms} | {rate} | {_ratio(row.ratio_to_ex3)} | "
             f"{_ratio(row.ratio_to_cublas)} |"
         )

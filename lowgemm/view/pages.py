@@ -18,8 +18,9 @@ _NONE = "–"
 _STORY_ARCH = "sm_90"
 _EXECUTED = (
     "Counted on the emulator, which runs this machine code without a GPU; at 512 x 512 x 512 its",
-    "counts equal Nsight Compute's on an H200, instruction by instruction. Wavefronts are passes",
-    "through shared memory, sectors 32-byte pieces of global memory; each beside the least.",
+    "counts of ex3 to ex10 and two_ideas equal Nsight Compute's on an H200, instruction by",
+    "instruction. Wavefronts are passes through shared memory, sectors 32-byte pieces of global",
+    "memory; each beside the least.",
 )
 _HEADINGS = ("Idea", "Tile", "Shared", "Registers", "Expected")
 
@@ -80,7 +81,8 @@ def _slots(report: SassReport) -> str:
     hot = report.hot
     arch = Architecture.parse(report.arch)
     full_rate = capability(arch.major, arch.minor).ffma_lanes_per_sm == 128
-    if hot is None or not hot.instructions or not full_rate:
+    # FFMA2 takes a slot for two multiply-adds: its share of the slots says nothing of the pipe.
+    if hot is None or not hot.instructions or not full_rate or "FFMA2" in hot.mix:
         return _NONE
     return f"{100 * hot.mix.get('FFMA', 0) / (hot.instructions + hot.conflict_cycles):.0f} %"
 
@@ -92,6 +94,7 @@ def rung_page(
     timings: Mapping[str, LadderReport],
     note: str,
     executed: str,
+    rewriting: str = "",
 ) -> str:
     """One rung: its idea, its loop on each architecture, what changed, what was measured.
 
@@ -109,16 +112,20 @@ def rung_page(
         Why the change matters, written by hand.
     executed
         What the emulator counted, as Markdown; see :func:`lowgemm.view.executed.executed_markdown`.
+    rewriting
+        What a rewritten loop costs: :func:`lowgemm.view.rewriting.costs_markdown`.
     """
     lines = [f"# {rung.name}: {rung.idea}", "", f"Source: [{rung.source}](../cu/{rung.source})", ""]
     lines += [f"**{name}.** {text}  " for name, text in _header(rung.path)]
-    lines += ["", "## The hot loop", "", *_loop_table(reports), ""]
+    lines += ["", "## The hot loop", "", *_loop_table(rung, reports), ""]
     lines += _per_k_step(rung, reports[_STORY_ARCH])
     lines += [
         "Bank cycles are modelled: what register-bank conflicts cost an iteration beyond one issue",
         "slot an FFMA. The rule was measured on sm_90; elsewhere it is carried over.",
         "",
     ]
+    if rewriting:
+        lines += ["## Rewritten", "", rewriting, ""]
     if before is not None:
         lines += _difference(rung, reports[_STORY_ARCH], *before)
     lines += ["## Executed", "", *_EXECUTED, "", executed.strip(), ""]
@@ -164,12 +171,12 @@ def _per_k_step(rung: Rung, report: SassReport) -> list[str]:
 _COLUMNS = ("instr.", "FFMA", "LDS.128", "LDS.64", "LDS.32", "LDG", "LDGSTS", "STS", "BAR")
 
 
-def _loop_table(reports: Mapping[str, SassReport]) -> list[str]:
+def _loop_table(rung: Rung, reports: Mapping[str, SassReport]) -> list[str]:
     head = ("arch", "registers", "live", "shared B", *_COLUMNS, "FFMA share", "bank cycles")
     lines = ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 1) + "|"]
     for arch, report in reports.items():
         live = _NONE if report.registers_live is None else str(report.registers_live)
-        cells = [arch, str(report.registers), live, str(report.shared_bytes)]
+        cells = [arch, str(report.registers), live, str(report.shared_bytes + rung.shared_bytes)]
         cells += [_NONE] * (len(head) - 4) if report.hot is None else _loop_cells(report.hot)
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -201,7 +208,8 @@ def _difference(rung: Rung, report: SassReport, before: Rung, earlier: SassRepor
         f"| bank cycles (modelled) | {conflicts} |",
         "",
         f"Registers {earlier.registers} to {report.registers}, shared memory "
-        f"{earlier.shared_bytes} to {report.shared_bytes} bytes.",
+        f"{earlier.shared_bytes + before.shared_bytes} to "
+        f"{report.shared_bytes + rung.shared_bytes} bytes.",
         "",
     ]
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lowgemm.rewrite import LoopCost
     from lowgemm.studies.rewriting import CubinRewrite, KernelRewrite
 
-__all__ = ["rewriting_data", "rewriting_view"]
+__all__ = ["costs_markdown", "rewriting_data", "rewriting_view"]
 
 _LEGEND = (
     "modelled cycles of one iteration, for one warp on its scheduler: issue slots, those that "
@@ -56,6 +56,19 @@ def _cells(cost: LoopCost) -> tuple[str, ...]:
         f"{cost.ffma_share:.1%}",
         f"{cost.latency:.0f}",
     )
+
+
+def costs_markdown(costs: Mapping[str, tuple[LoopCost, LoopCost | None]]) -> str:
+    """The cost of a loop before and after, by architecture; None where it stays as it is."""
+    head = ("arch", "loop", "FFMA", "slots", "banks", "loads", "cycles", "share")
+    lines = ["| " + " | ".join(head) + " |", "|---|---" + "|--:" * (len(head) - 2) + "|"]
+    for arch, (before, after) in costs.items():
+        if after is None:
+            lines.append(f"| {arch} | stays as it is |" + " |" * (len(head) - 2))
+            continue
+        for name, cost in (("before", before), ("after", after)):
+            lines.append("| " + " | ".join((arch, name, *_cells(cost))) + " |")
+    return "\n".join([*lines, "", f"{_LEGEND[0].upper()}{_LEGEND[1:]}."])
 
 
 def rewriting_data(rewrites: Sequence[CubinRewrite]) -> list[dict[str, Any]]:
