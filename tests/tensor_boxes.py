@@ -155,10 +155,13 @@ def copied(device: Device, module: Module, boxes: Boxes) -> list[Host]:
 
 
 def stored(device: Device, module: Module, boxes: Boxes) -> list[tuple[Host, Host]]:
-    """What a device's tensor is after a store of each box, and what it must be; rows with gaps."""
+    """What a device's tensor is after a store of each box, and what it must be; rows with gaps.
+
+    A store may not begin before the tensor.
+    """
     kernel = module.kernel(f"put_{len(boxes.shape)}")
     found = []
-    for at in boxes.at:
+    for at in (each for each in boxes.at if min(each) >= 0):
         array = device.upload(_padded(boxes.host()))
         rng = np.random.default_rng(7)
         box = rng.integers(0, 256, boxes.box_bytes, np.uint8).view(boxes.dtype).reshape(boxes.box)

@@ -271,6 +271,20 @@ def test_a_store_of_what_another_warp_writes_is_found() -> None:
         assert kinds(error) & {FindingKind.RACE, FindingKind.UNINITIALISED_SHARED}
 
 
+@pytest.mark.parametrize("at", [(-4, 0), (0, -1), (-300, -300)])
+def test_a_store_before_the_tensor_is_found(at: tuple[int, int]) -> None:
+    """A GPU faults, though a load from there brings zeros."""
+    with Emulator() as device:
+        kernel = device.load(build("sm_90")).kernel("put_2")
+        tensor_map = device.tensor_map(device.zeros((16, 16)), (16, 16))
+        with pytest.raises(EmulatorFindingsError, match="over the end alone") as error:
+            kernel.launch(
+                tensor_map, struct.pack("5i", *at, 0, 0, 0), 1024, device.zeros(256, np.uint32),
+                grid=1, block=32, shared_bytes=1024,
+            )  # fmt: skip
+        assert kinds(error) == {FindingKind.GLOBAL_OUT_OF_BOUNDS}
+
+
 def test_bytes_that_are_no_map_are_refused() -> None:
     """The emulator's maps are its own: a GPU's, zeros or one of another rank end the launch."""
     with Emulator() as device:

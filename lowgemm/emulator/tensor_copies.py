@@ -150,6 +150,14 @@ class _Copy:
             where = np.array([self.box.pointer + begin], np.int64).view(U64)
             self.tell([Problem(FindingKind.MISALIGNED, np.zeros(1, np.intp), where, detail)])
 
+    def _check_store(self) -> None:
+        """On an H200 a store that begins before the tensor is an illegal instruction; a load not."""
+        if min(self.coordinates) < 0:
+            detail = f"a box at {self.coordinates} is stored: it may reach over the end alone"
+            where = np.array([self.box.pointer], U64)
+            kind = FindingKind.GLOBAL_OUT_OF_BOUNDS
+            self.tell([Problem(kind, np.zeros(1, np.intp), where, detail)])
+
     def to_shared(self, to: int, barrier: int, blocks: int | None) -> None:
         """Bring the box, and tell the mbarriers; with a mask, those of several blocks."""
         batch, box = self.batch, self.box
@@ -168,6 +176,7 @@ class _Copy:
     def to_global(self, source: int) -> None:
         """Store the box; what lies outside of the tensor is not written."""
         batch, box = self.batch, self.box
+        self._check_store()
         rank, offset = self._place(source)
         swizzled, tick, problems = batch.shared.load_bulk(
             self.domain, self.issuer, rank, offset, box.nbytes

@@ -405,7 +405,8 @@ class Device(Resource):
         box
             Elements that one copy moves along each axis, in the order of the array's shape: (rows,
             columns). Kernels name coordinates the other way round: {column, row}. The innermost
-            must stand for a multiple of 16 bytes: on an H200 another one is an illegal instruction.
+            must stand for a multiple of 16 bytes, and a store may not begin before the array: on an
+            H200 these are illegal instructions.
         swizzle
             How 16-byte chunks of the rows of a box are exchanged in shared memory, so that columns
             can be read without bank conflicts: bits 4-6 of the shared address are changed by bits
