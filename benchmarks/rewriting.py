@@ -30,18 +30,10 @@ def compare(gpu: Gpu, item: Rung, p: GemmProblem, a: Array, b: Array) -> str:
         return f"stays as it is: {error.what}"
     stream = gpu.stream()
     results = [gpu.zeros(p.c_elements) for _ in range(2)]
-    launches = [
-        gpu.load(cubin)
-        .kernel(symbol)
-        .prepare(
-            *item.arguments(p, a, b, c),
-            grid=item.grid(p),
-            block=item.block,
-            shared_bytes=item.shared_bytes,
-            stream=stream,
-        )
-        for cubin, c in zip((build.cubin, made.cubin), results, strict=True)
-    ]
+    launches = []
+    for cubin, c in zip((build.cubin, made.cubin), results, strict=True):
+        launch, kernel = item.launch(gpu, p, a, b, c), gpu.load(cubin).kernel(symbol)
+        launches.append(kernel.prepare(*launch.arguments, **launch.geometry, stream=stream))
     for each in launches:
         each.launch()
     stream.synchronize()

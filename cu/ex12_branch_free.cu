@@ -24,6 +24,7 @@
 // expect ex12_branch_free<true>: [sm_100, sm_103] hot_loop.FFMA2 == 512
 // expect ex12_branch_free<true>: [sm_100, sm_103] hot_loop.instructions <= 584
 #include "common.cuh"
+#include "tile_source.cuh"
 
 #ifndef STAGES
 #define STAGES 4
@@ -36,56 +37,6 @@ constexpr unsigned A_BYTES = BM * BK * 4, A_PITCH = BK * 4, B_PITCH = BN * 4;
 constexpr unsigned STAGE = 16384, RING = STAGES * STAGE;  // a power of two: the ring ends by a mask
 constexpr int AHEAD = STAGES - 1;
 using Warp = lowgemm::ZWarpTile<WM, WN, TM, TN, BN / WN>;
-
-// Where a thread copies from: two rows of A, half a tile apart, and a row of B. Rows and columns
-// outside are read from the last ones inside. The row of B is one copy of 16 bytes, or four of 4.
-template <bool Vec4>
-struct Source {
-    static constexpr int COPIES_B = Vec4 ? 1 : 4;
-    const float *a[2], *b[COPIES_B];
-
-    __device__ __forceinline__ Source(lowgemm::Origin origin, LOWGEMM_GEMM_PARAMETERS) {
-        const unsigned t = threadIdx.x;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const unsigned row = min(origin.row + t / 2 + half * (BM / 2), M - 1u);
-            a[half] = lowgemm::row_of(A, row, lda) + t % 2 * 4;
-        }
-#pragma unroll
-        for (int j = 0; j < COPIES_B; ++j) {
-            const unsigned col = origin.col + (Vec4 ? t % 32 * 4 : t % 32 + j * 32);
-            b[j] = lowgemm::row_of(B, t / 32, ldb) + min(col, N - (Vec4 ? 4u : 1u));
-        }
-    }
-
-    __device__ __forceinline__ void copy(unsigned to_a, unsigned to_b) const {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const unsigned to = to_a + half * (A_BYTES / 2);
-            if constexpr (Vec4) {
-                lowgemm::copy_async<16>(to, a[half]);
-            } else {
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    lowgemm::copy_async<4>(to + j * 4, a[half] + j);
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < COPIES_B; ++j)
-            lowgemm::copy_async<Vec4 ? 16 : 4>(to_b + j * 128, b[j]);
-        lowgemm::commit_copies();
-    }
-
-    // On to the next tile; where there is none, to where they are.
-    __device__ __forceinline__ void advance(bool more, unsigned ldb) {
-        const unsigned steps = more ? BK : 0;
-        a[0] += steps, a[1] += steps;
-        // IMAD.WIDE: ldb is 32 bits wide, so that a product and a sum are one instruction.
-#pragma unroll
-        for (int j = 0; j < COPIES_B; ++j)
-            asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(b[j]) : "r"(4 * steps), "r"(ldb));
-    }
-};
 
 // acc += a b^T, column by column like a snake: of two operands every FFMA keeps one from the FFMA
 // before it, at a column's end too. On compute capability 10.0 and 10.3 two neighbours of a row are one
@@ -151,13 +102,14 @@ __global__ void __launch_bounds__(THREADS, 1) ex12_branch_free(LOWGEMM_GEMM_PARA
     const auto origin = lowgemm::block_origin<BM, BN>(N);
     const unsigned t = threadIdx.x;
     const Warp warp(t);
-    // Behind the copies of A by 16 bytes of a thread lie those of B, so that one address does.
-    unsigned to = base + t * 16;
-    unsigned to_b = A_BYTES + (Vec4 ? 0 : t / 32 * B_PITCH + t % 32 * 4 - t * 16);
+    using Source = lowgemm::TileSource<Vec4, BM, BN>;
+    unsigned to = base + Source::target();
+    unsigned to_b = Source::target_b();
     unsigned from_a = base + warp.row * A_PITCH, from_b = base + A_BYTES + warp.col * 4;
     // Opaque: otherwise the loop computes them anew each time.
     asm volatile("" : "+r"(to), "+r"(from_a), "+r"(from_b));
-    Source<Vec4> source(origin, M, N, K, A, lda, B, ldb, C, ldc);
+    Source source;
+    source.begin(origin, 0, M, N, K, A, lda, B, ldb, C, ldc);
     const unsigned tiles = K / BK;
     float acc[TM][TN] = {};
 
@@ -165,7 +117,7 @@ __global__ void __launch_bounds__(THREADS, 1) ex12_branch_free(LOWGEMM_GEMM_PARA
         // ---- load: the first tiles
 #pragma unroll
         for (int s = 0; s < AHEAD; ++s) {
-            if (s) source.advance(s < tiles, ldb);
+            if (s) source.advance(s < tiles ? BK : 0, ldb);
             source.copy(to + s * STAGE, to + s * STAGE + to_b);
         }
         lowgemm::wait_for_copies<AHEAD - 1>();
@@ -195,7 +147,7 @@ __global__ void __launch_bounds__(THREADS, 1) ex12_branch_free(LOWGEMM_GEMM_PARA
                 if (k == 2) {
                     lowgemm::wait_for_copies<AHEAD - 2>();
                     __syncthreads();
-                    source.advance(count > AHEAD, ldb);
+                    source.advance(count > AHEAD ? BK : 0, ldb);
                     source.copy(target, target + to_b);
                 }
                 if (k == BK - 1) {

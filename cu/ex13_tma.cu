@@ -16,14 +16,15 @@
 // expect: hot_loop.FFMA == 1024; hot_loop.LDS.128 == 48; hot_loop.ffma_share >= 0.92
 // expect: hot_loop.UTMALDG == 2; hot_loop.BAR == 1
 // Needs     Tensor maps of A (box 256 x 8) and B (box 8 x 128), not swizzled; sm_90 or later.
-#include "sgemm.cuh"
+#include "common.cuh"
 #include "stream_k.cuh"
 #include "tma.cuh"
 
 using namespace lowgemm;
 
 constexpr int BM = 256, BN = 128, BK = 8, TM = 8, TN = 16, STAGES = 4, THREADS = 256;
-constexpr int WM = 64, WN = 64, LANES_M = ZOrder::LANES_M, LANES_N = ZOrder::LANES_N;
+constexpr int WM = 64, WN = 64;
+using Warp = ZWarpTile<WM, WN, TM, TN, BN / WN>;
 constexpr unsigned A_PITCH = BK * 4, B_PITCH = BN * 4;
 constexpr unsigned A_BYTES = BM * A_PITCH, B_BYTES = BK * B_PITCH;
 // A power of two: the ring ends by a mask, and the bit above it is the parity of the round.
@@ -42,16 +43,16 @@ __device__ __forceinline__ unsigned parity_of(unsigned position) {
 // partial: BM x BN floats a block; flags: zeros, one a block, and zeros again afterwards. K is at
 // least 1. The grid has at most as many blocks as the chip runs at once: they wait for each other.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    ex13_tma(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, int M, int N,
-             int K, float* C, int ldc, float4* partial, unsigned* flags) {
+    ex13_tma(int M, int N, int K, const __grid_constant__ TensorMap a,
+             const __grid_constant__ TensorMap b, float* C, int ldc, float* partial,
+             unsigned* flags) {
     extern __shared__ __align__(1024) float4 dynamic[];
     const unsigned base = shared_address(dynamic);
-    const unsigned t = threadIdx.x, warp = t / 32;
-    const ZOrder lane(t % 32);
-    const unsigned row = warp / 2 * WM + lane.m, col = warp % 2 * WN + lane.n * 4;
+    const unsigned t = threadIdx.x;
+    const Warp warp(t);
     const unsigned tiles_n = (N + BN - 1) / BN, tiles = (M + BM - 1) / BM * tiles_n;
     const unsigned depth = (K + BK - 1) / BK;
-    unsigned from_a = base + row * A_PITCH, from_b = base + A_BYTES + col * 4;
+    unsigned from_a = base + warp.row * A_PITCH, from_b = base + A_BYTES + warp.col * 4;
     // Opaque: otherwise the loop computes them anew each time.
     asm volatile("" : "+r"(from_a), "+r"(from_b));
     // Plus nothing, which the compiler does not know: the addresses stay in uniform registers.
@@ -70,7 +71,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     auto advance = [&] {
         copy_left = 1;
         copy_k = depth * BK;  // nothing is left: boxes behind K are zeros and cost no memory access
-        if (copying.next()) {
+        // A register of its own, which a half of another one must not hold: that would have to
+        // be kept through the loop.
+        unsigned another = copying.next();
+        asm volatile("" : "+r"(another));
+        if (another) {
             copy_left = copying.last - copying.first;
             copy_m = copying.tile / tiles_n * BM, copy_n = copying.tile % tiles_n * BN;
             copy_k = copying.first * BK;
@@ -86,12 +91,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     auto load_a = [&](unsigned stage, int k) {
 #pragma unroll
         for (int i = 0; i < TM; ++i)
-            x[i] = load_shared(from_a + stage + i * LANES_M * A_PITCH + k * 4);
+            x[i] = load_shared(from_a + stage + i * Warp::LANES_M * A_PITCH + k * 4);
     };
     auto load_b = [&](unsigned stage, int k) {
 #pragma unroll
         for (int j = 0; j < TN / 4; ++j)
-            y[j] = load_shared(from_b + stage + k * B_PITCH + j * LANES_N * 16);
+            y[j] = load_shared(from_b + stage + k * B_PITCH + j * Warp::LANES_N * 16);
     };
 
     float acc[TM][TN] = {};
@@ -146,53 +151,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (!copy_left) advance();
         if (left) continue;
 
-        volatile unsigned* ready = flags;
         if (computing.last < computing.depth) {
-            // ---- store: the sum goes on in a higher block, which adds this
-            float4* out = partial + static_cast<size_t>(blockIdx.x) * (BM * BN / 4) + t;
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; j += 4)
-                    out[(i * TN + j) / 4 * THREADS] = as_float4(acc[i][j]);
-            __threadfence();
-            __syncthreads();
-            if (t == 0) ready[blockIdx.x] = 1;
+            leave_sum<THREADS>(acc, partial, flags);  // a higher block adds it to its own
         } else {
-            if (computing.first > 0) {
-                // Lower blocks have the rest of this tile's sum, the nearest one its last part.
-                const unsigned begin = (computing.tile - computing.split) * computing.depth;
-                unsigned other = blockIdx.x;
-                do {
-                    --other;
-                    while (__any_sync(~0u, ready[other] == 0))
-                        ;
-                    __threadfence();
-                    __syncthreads();
-                    if (t == 0) ready[other] = 0;
-                    const float4* in = partial + static_cast<size_t>(other) * (BM * BN / 4) + t;
-#pragma unroll
-                    for (int i = 0; i < TM; ++i)
-#pragma unroll
-                        for (int j = 0; j < TN; j += 4) {
-                            const float4 v = __ldcg(in + (i * TN + j) / 4 * THREADS);
-                            acc[i][j] += v.x, acc[i][j + 1] += v.y;
-                            acc[i][j + 2] += v.z, acc[i][j + 3] += v.w;
-                        }
-                } while (computing.start_of(other) > begin);
-            }
+            if (computing.first > 0) add_sums<THREADS>(acc, computing, partial, flags);
             // ---- store
-            const unsigned r0 = computing.tile / tiles_n * BM + row;
-            const unsigned c0 = computing.tile % tiles_n * BN + col;
-#pragma unroll
-            for (int i = 0; i < TM; ++i) {
-                const unsigned r = r0 + i * LANES_M;
-#pragma unroll
-                for (int j = 0; j < TN; ++j) {
-                    const unsigned c = c0 + j / 4 * LANES_N * 4 + j % 4;
-                    if (r < M && c < N) C[static_cast<size_t>(r) * ldc + c] = acc[i][j];
-                }
-            }
+            const Origin origin = {computing.tile / tiles_n * BM, computing.tile % tiles_n * BN};
+            warp.store(acc, C, ldc, origin, M, N);
         }
 #pragma unroll
         for (int i = 0; i < TM; ++i)

@@ -44,4 +44,51 @@ struct Work {
     }
 };
 
+// Leaves a block's sum of a piece for the block that has the tile's end: a float4 a thread at a time,
+// side by side.
+template <int THREADS, int Tm, int Tn>
+__device__ __forceinline__ void leave_sum(const float (&acc)[Tm][Tn], float* partial,
+                                          unsigned* flags) {
+    const unsigned t = threadIdx.x;
+    volatile unsigned* ready = flags;
+    float4* out = reinterpret_cast<float4*>(partial) +
+                  static_cast<size_t>(blockIdx.x) * (THREADS * Tm * Tn / 4) + t;
+#pragma unroll
+    for (int i = 0; i < Tm; ++i)
+#pragma unroll
+        for (int j = 0; j < Tn; j += 4)
+            out[(i * Tn + j) / 4 * THREADS] = {acc[i][j], acc[i][j + 1], acc[i][j + 2],
+                                               acc[i][j + 3]};
+    __threadfence();
+    __syncthreads();
+    if (t == 0) ready[blockIdx.x] = 1;
+}
+
+// Adds what lower blocks have of a tile's sum, the nearest one its last part, and clears their flags.
+template <int THREADS, int Tm, int Tn>
+__device__ __forceinline__ void add_sums(float (&acc)[Tm][Tn], const Work& work,
+                                         const float* partial, unsigned* flags) {
+    const unsigned t = threadIdx.x, begin = (work.tile - work.split) * work.depth;
+    volatile unsigned* ready = flags;
+    unsigned other = blockIdx.x;
+    do {
+        --other;
+        while (__any_sync(~0u, ready[other] == 0))
+            ;
+        __threadfence();
+        __syncthreads();
+        if (t == 0) ready[other] = 0;
+        const float4* in = reinterpret_cast<const float4*>(partial) +
+                           static_cast<size_t>(other) * (THREADS * Tm * Tn / 4) + t;
+#pragma unroll
+        for (int i = 0; i < Tm; ++i)
+#pragma unroll
+            for (int j = 0; j < Tn; j += 4) {
+                const float4 v = __ldcg(in + (i * Tn + j) / 4 * THREADS);
+                acc[i][j] += v.x, acc[i][j + 1] += v.y;
+                acc[i][j + 2] += v.z, acc[i][j + 3] += v.w;
+            }
+    } while (work.start_of(other) > begin);
+}
+
 }  // namespace lowgemm

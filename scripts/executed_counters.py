@@ -69,13 +69,8 @@ def launch_once(name: str, folder: Path) -> None:
     kernel = gpu.load(cubin).kernel(kernel_of(cubin, launched(chosen)))
     a, b = gpu.upload(operands.a.ravel()), gpu.upload(operands.b.ravel())
     c = gpu.empty(p.c_elements)
-    launch = kernel.prepare(
-        *chosen.arguments(p, a, b, c),
-        grid=chosen.grid(p),
-        block=chosen.block,
-        shared_bytes=chosen.shared_bytes,
-    )
-    launch.launch()
+    launch = chosen.launch(gpu, p, a, b, c)
+    kernel.launch(*launch.arguments, **launch.geometry)
     gpu.synchronize()
     result = Reference(p, operands).check(c.download())
     if not result.passed:

@@ -94,15 +94,13 @@ def hazards_of_a_run(
             a, b = device.empty(p.a_elements), device.empty(p.b_elements)
             c = device.zeros(p.c_elements)
             upload_operands(p, random_operands(p), a, b)
-            arguments = list(chosen.arguments(p, a, b, c))
+            launch = chosen.launch(device, p, a, b, c)
+            arguments = list(launch.arguments)
             if not depth:
                 arguments[2] = 0  # K: no step at all, which no problem has
             # With a wrong value in it a loop may have no end.
             with suppress(EmulationError):
-                device.load(cubin).kernel(kernel).launch(
-                    *arguments,
-                    grid=chosen.grid(p), block=chosen.block, shared_bytes=chosen.shared_bytes,
-                )  # fmt: skip
+                device.load(cubin).kernel(kernel).launch(*arguments, **launch.geometry)
             found = [each for each in device.findings if each.kind is FindingKind.HAZARD]
         if found:
             return found

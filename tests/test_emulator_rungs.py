@@ -29,7 +29,7 @@ from lowgemm.studies.verification import verify
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 #: Tiles of 256 x 128 take long: the rule by itself runs on one architecture, the rest with --slow.
-LARGE = ("ex11", "ex12", "ex12_rewritten")
+LARGE = ("ex11", "ex12", "ex12_rewritten", "ex13", "ex13_rewritten")
 #: One element, ragged and regular sizes, several k-tiles of each rung, long leading dimensions.
 SHAPES = (
     GemmProblem(1, 1, 1),
@@ -161,12 +161,8 @@ def _run(cubin: bytes, kernel: str, chosen: Rung, arch: str, problem: GemmProble
         c = device.zeros(problem.c_elements)
         upload_operands(problem, random_operands(problem), a, b)
         loaded = device.load(cubin).kernel(kernel)
-        loaded.launch(
-            *chosen.arguments(problem, a, b, c),
-            grid=chosen.grid(problem),
-            block=chosen.block,
-            shared_bytes=chosen.shared_bytes,
-        )
+        launch = chosen.launch(device, problem, a, b, c)
+        loaded.launch(*launch.arguments, **launch.geometry)
         return _Run(tuple(device.findings), c.download(), loaded.counts.warps)
 
 

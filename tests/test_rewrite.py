@@ -88,12 +88,8 @@ def run(
         a, b = device.empty(p.a_elements), device.empty(p.b_elements)
         c = device.zeros(p.c_elements)
         upload_operands(p, random_operands(p), a, b)
-        device.load(cubin).kernel(kernel).launch(
-            *chosen.arguments(p, a, b, c),
-            grid=chosen.grid(p),
-            block=chosen.block,
-            shared_bytes=chosen.shared_bytes,
-        )
+        launch = chosen.launch(device, p, a, b, c)
+        device.load(cubin).kernel(kernel).launch(*launch.arguments, **launch.geometry)
         return c.download(), list(device.findings)
 
 
@@ -127,12 +123,8 @@ def test_bits_are_those_of_the_original_on_a_gpu(name: str, gpu: Gpu) -> None:
         results = []
         for cubin in (original(name, arch), made.cubin):
             c = gpu.zeros(p.c_elements)
-            gpu.load(cubin).kernel(made.kernel).launch(
-                *chosen.arguments(p, a, b, c),
-                grid=chosen.grid(p),
-                block=chosen.block,
-                shared_bytes=chosen.shared_bytes,
-            )
+            launch = chosen.launch(gpu, p, a, b, c)
+            gpu.load(cubin).kernel(made.kernel).launch(*launch.arguments, **launch.geometry)
             results.append(c.download().view(np.uint32))
         assert np.array_equal(results[0], results[1]), shape
 
@@ -475,7 +467,7 @@ def test_a_loop_in_which_a_warp_waits_longer_is_refused(monkeypatch: pytest.Monk
         return True
 
     monkeypatch.setattr("lowgemm.rewrite.rewriter.without_early_waits", wait_at_once)
-    with pytest.raises(RewriteError, match="a warp alone would take"):
+    with pytest.raises(RewriteError, match="4 warps of a scheduler would take"):
         rewrite_kernel(original("ex8", "sm_90"), rewritten("ex8", "sm_90").kernel)
 
 

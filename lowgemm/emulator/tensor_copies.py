@@ -151,7 +151,7 @@ class _Copy:
             self.tell([Problem(FindingKind.MISALIGNED, np.zeros(1, np.intp), where, detail)])
 
     def _check_store(self) -> None:
-        """On an H200 a store that begins before the tensor is an illegal instruction; a load not."""
+        """On an H200 a store that begins before the tensor is an illegal instruction."""
         if min(self.coordinates) < 0:
             detail = f"a box at {self.coordinates} is stored: it may reach over the end alone"
             where = np.array([self.box.pointer], U64)

@@ -84,6 +84,7 @@ class RungKernel:
         self.build = build or compile_rung(rung, device.architecture)
         self.module = device.load(self.build)
         self._kernels: dict[bool, Kernel] = {}
+        self._unaligned: RungKernel | None = None
 
     def kernel(self, *, aligned: bool) -> Kernel:
         """The instance for aligned rows, or the one for any."""
@@ -178,21 +179,28 @@ class RungKernel:
     def _prepare(
         self, problem: GemmProblem, *operands: object, pointers: list[int], stream: object
     ) -> PreparedLaunch:
-        blocks = self.rung.grid(problem)
-        if blocks > _MAX_BLOCKS:
+        rung = self.rung
+        tiles = -(-problem.m // rung.bm) * -(-problem.n // rung.bn)
+        steps = -(-problem.k // rung.bk) if rung.is_persistent else 1
+        if tiles * steps > _MAX_BLOCKS:
+            what = f" and {steps} k-tiles each; it counts" if steps > 1 else "; a grid holds"
             raise ProblemSizeError(
-                f"{problem} has {blocks} tiles of {self.rung.bm} x {self.rung.bn}; a grid holds "
-                f"{_MAX_BLOCKS}",
+                f"{problem} has {tiles} tiles of {rung.bm} x {rung.bn}{what} {_MAX_BLOCKS}",
                 "use a rung with a larger tile",
             )
         aligned = problem.allows_float4() and not any(p % _FLOAT4_BYTES for p in pointers)
-        return self.kernel(aligned=aligned).prepare(
-            *self.rung.arguments(problem, *operands),
-            grid=blocks,
-            block=self.rung.block,
-            shared_bytes=self.rung.shared_bytes,
-            stream=stream,
-        )
+        if rung.unaligned is not None and not aligned:
+            other = self._for_unaligned(rung.unaligned)
+            return other._prepare(problem, *operands, pointers=pointers, stream=stream)
+        a, b, c = operands
+        launch = rung.launch(self.device, problem, a, b, c)
+        kernel = self.kernel(aligned=aligned)
+        return kernel.prepare(*launch.arguments, **launch.geometry, stream=stream)
+
+    def _for_unaligned(self, rung: Rung) -> RungKernel:
+        if self._unaligned is None:
+            self._unaligned = RungKernel(self.device, rung)
+        return self._unaligned
 
 
 class _Span:

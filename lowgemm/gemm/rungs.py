@@ -8,21 +8,63 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from lowgemm.errors import SourceNotFoundError, UnknownRungError
 from lowgemm.gemm.problem import GemmProblem
 from lowgemm.hardware import Architecture, capability
+from lowgemm.runtime import Device
 
-__all__ = ["RUNG_NAMES", "Rung", "check_names", "kernel_directory", "ladder", "rung"]
-
-
-#: What a kernel is launched with, in its order: made of a problem, and A, B and C.
-Arguments = Callable[[GemmProblem, Any, Any, Any], tuple[Any, ...]]
+__all__ = ["RUNG_NAMES", "Rung", "RungLaunch", "check_names", "kernel_directory", "ladder", "rung"]
 
 
-def matrices(problem: GemmProblem, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
+@dataclass(frozen=True, slots=True)
+class RungLaunch:
+    """How a rung's kernel is launched for a problem: ``kernel.launch(*arguments, **geometry)``."""
+
+    arguments: tuple[Any, ...]
+    geometry: Mapping[str, Any]
+
+
+#: What a kernel is launched with, in its order, for a problem with A, B and C on a device.
+Arguments = Callable[["Rung", Device, GemmProblem, Any, Any, Any], tuple[Any, ...]]
+
+
+def matrices(
+    rung: Rung, device: Device, problem: GemmProblem, a: Any, b: Any, c: Any
+) -> tuple[Any, ...]:
     """``LOWGEMM_GEMM_PARAMETERS``: M N K, then each matrix and its leading dimension."""
     p = problem
     return (p.m, p.n, p.k, a, p.lda, b, p.ldb, c, p.ldc)
+
+
+def _workspace(rung: Rung, device: Device, problem: GemmProblem) -> tuple[Any, Any]:
+    """Room for a tile a block, and a flag a block: zeros, and zeros again after each launch."""
+    blocks = rung.grid(problem, device.multiprocessors)
+    return device.empty(blocks * rung.bm * rung.bn), device.zeros(blocks, np.uint32)
+
+
+def with_workspace(
+    rung: Rung, device: Device, problem: GemmProblem, a: Any, b: Any, c: Any
+) -> tuple[Any, ...]:
+    """The matrices, then sums and flags that blocks leave for each other."""
+    first = matrices(rung, device, problem, a, b, c)
+    return (*first, *_workspace(rung, device, problem))
+
+
+def tensor_maps(
+    rung: Rung, device: Device, problem: GemmProblem, a: Any, b: Any, c: Any
+) -> tuple[Any, ...]:
+    """M N K, tensor maps of A and B, C and its leading dimension, then as with a workspace."""
+    p = problem
+    maps = (
+        device.tensor_map(each, box, shape=shape, strides_bytes=(4 * pitch, 4))
+        for each, box, shape, pitch in (
+            (a, (rung.bm, rung.bk), (p.m, p.k), p.lda),
+            (b, (rung.bk, rung.bn), (p.k, p.n), p.ldb),
+        )
+    )
+    return (p.m, p.n, p.k, *maps, c, p.ldc, *_workspace(rung, device, problem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +78,9 @@ class Rung:
     of the hot loop computes, None where that is left to the compiler. ``shared_bytes`` is the
     dynamic shared memory of a launch. ``is_rewritten`` says that :mod:`lowgemm.rewrite` makes the
     hot loop of the instance for aligned rows anew; what it refuses stays as the compiler made it.
-    ``arguments`` makes what the kernel is launched with.
+    ``arguments`` makes what the kernel is launched with. A persistent rung has at most a block a
+    multiprocessor. ``unaligned`` is the rung that stands in where rows are not aligned, None where
+    the kernel has an instance for them.
     """
 
     name: str
@@ -55,6 +99,8 @@ class Rung:
     shared_bytes: int = 0
     is_rewritten: bool = False
     arguments: Arguments = matrices
+    is_persistent: bool = False
+    unaligned: Rung | None = None
 
     @property
     def path(self) -> Path:
@@ -77,9 +123,36 @@ class Rung:
         """The name expression of the instance for aligned rows, or for any."""
         return self.name_expressions[0 if aligned else -1]
 
-    def grid(self, problem: GemmProblem) -> int:
-        """Blocks of a launch: the grid is one-dimensional, row by row over the tiles of C."""
-        return -(-problem.m // self.bm) * -(-problem.n // self.bn)
+    def grid(self, problem: GemmProblem, multiprocessors: int) -> int:
+        """Blocks of a launch: the grid is one-dimensional, row by row over the tiles of C.
+
+        A persistent rung has no more than multiprocessors, nor than k-tiles in all.
+        """
+        tiles = -(-problem.m // self.bm) * -(-problem.n // self.bn)
+        if not self.is_persistent:
+            return tiles
+        return min(multiprocessors, tiles * -(-problem.k // self.bk))
+
+    def launch(self, device: Device, problem: GemmProblem, a: Any, b: Any, c: Any) -> RungLaunch:
+        """What the kernel is launched with on a device.
+
+        Parameters
+        ----------
+        device
+            Where it runs.
+        problem
+            The sizes.
+        a, b, c
+            One-dimensional float32 arrays of the device, large enough for the problem.
+        """
+        return RungLaunch(
+            self.arguments(self, device, problem, a, b, c),
+            {
+                "grid": self.grid(problem, device.multiprocessors),
+                "block": self.block,
+                "shared_bytes": self.shared_bytes,
+            },
+        )
 
 
 def _square(side: int) -> tuple[int, int, int]:
@@ -149,6 +222,25 @@ _FIXED = (
 )  # fmt: skip
 
 
+_EX13_STREAM_K = Rung(
+    "ex13", "ex13_stream_k.cu", "ex13_stream_k", "stream-K, cp.async",
+    (256, 1, 1), 256, 128, 8, 8, 16, has_float4=True, k_steps=8,
+    shared_bytes=64 << 10, arguments=with_workspace, is_persistent=True,
+)  # fmt: skip
+_EX13_TMA = Rung(
+    "ex13", "ex13_tma.cu", "ex13_tma", "stream-K, TMA",
+    (256, 1, 1), 256, 128, 8, 8, 16, k_steps=8,
+    shared_bytes=64 << 10, arguments=tensor_maps, is_persistent=True, unaligned=_EX13_STREAM_K,
+)  # fmt: skip
+
+
+def _ex13(target: Architecture) -> tuple[Rung, Rung]:
+    """TMA where there is one, as the compiler made the loop and rewritten."""
+    made = _EX13_TMA if (target.major, target.minor) >= (9, 0) else _EX13_STREAM_K
+    idea = f"{made.idea}, the loop rewritten"
+    return made, replace(made, name="ex13_rewritten", idea=idea, is_rewritten=True)
+
+
 def _two_ideas(ffma_lanes_per_sm: int) -> Rung:
     """The register tile follows from the chip: 4 feeds 64 lanes from 128 B/clk, 8 feeds 128."""
     side = 4 if ffma_lanes_per_sm <= 64 else 8
@@ -161,7 +253,10 @@ def _two_ideas(ffma_lanes_per_sm: int) -> Rung:
 
 
 #: The rungs in the order of the ladder.
-RUNG_NAMES: tuple[str, ...] = (*(rung.name for rung in _FIXED), "two_ideas")
+RUNG_NAMES: tuple[str, ...] = (
+    *(rung.name for rung in _FIXED),
+    *("ex13", "ex13_rewritten", "two_ideas"),
+)
 
 
 def ladder(arch: Architecture | str) -> tuple[Rung, ...]:
@@ -173,7 +268,8 @@ def ladder(arch: Architecture | str) -> tuple[Rung, ...]:
         lowgemm knows no such architecture.
     """
     target = Architecture.parse(arch)
-    return (*_FIXED, _two_ideas(capability(target.major, target.minor).ffma_lanes_per_sm))
+    two_ideas = _two_ideas(capability(target.major, target.minor).ffma_lanes_per_sm)
+    return (*_FIXED, *_ex13(target), two_ideas)
 
 
 def rung(name: str, arch: Architecture | str) -> Rung:

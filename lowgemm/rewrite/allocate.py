@@ -17,7 +17,14 @@ from lowgemm.rewrite.temporaries import Temporary
 from lowgemm.rewrite.tile import Fragment, Tile, Visit
 from lowgemm.rewrite.walk import Walk
 
-__all__ = ["Allocation", "Moves", "allocate", "needed_behind", "register_limit"]
+__all__ = [
+    "Allocation",
+    "Moves",
+    "allocate",
+    "needed_behind",
+    "register_limit",
+    "resident_warps",
+]
 
 #: Of the registers that a kernel asks for two are the hardware's: ptxas asks for two more than it
 #: names on sm_80 to sm_120, and on an H200 R253 is an illegal instruction for a kernel with 255.
@@ -70,22 +77,38 @@ def register_limit(kernel: SassKernel) -> int:
 
     Where the cubin does not tell the block's size, those that the kernel has.
     """
-    signature, arch = kernel.signature, kernel.arch
-    own = signature.registers or 0
-    block = signature.required_block
-    threads = block[0] * block[1] * block[2] if block else signature.max_threads
+    own = kernel.signature.registers or 0
+    threads = _threads(kernel)
     if threads is None:
         return own
-    cc = capability(arch.major, arch.minor)
+    most = capability(kernel.arch.major, kernel.arch.minor).registers_per_thread
+    fitting = _blocks(kernel, threads, own)
+    return max(each for each in range(own, most + 1) if _blocks(kernel, threads, each) == fitting)
 
-    def blocks(registers: int) -> int:
-        return occupancy(
-            cc, threads=threads, registers=registers, shared_bytes=signature.shared_bytes or 0
-        ).blocks_per_sm
 
-    return max(
-        each for each in range(own, cc.registers_per_thread + 1) if blocks(each) == blocks(own)
-    )
+def resident_warps(kernel: SassKernel) -> int:
+    """Warps that a scheduler of an SM holds, as far as registers and static shared memory say.
+
+    Where the cubin does not tell the block's size, one.
+    """
+    threads = _threads(kernel)
+    if threads is None:
+        return 1
+    cc = capability(kernel.arch.major, kernel.arch.minor)
+    warps = -(-threads // cc.threads_per_warp)
+    blocks = _blocks(kernel, threads, kernel.signature.registers or 0)
+    return max(1, warps * blocks // cc.partitions_per_sm)
+
+
+def _threads(kernel: SassKernel) -> int | None:
+    block = kernel.signature.required_block
+    return block[0] * block[1] * block[2] if block else kernel.signature.max_threads
+
+
+def _blocks(kernel: SassKernel, threads: int, registers: int) -> int:
+    cc = capability(kernel.arch.major, kernel.arch.minor)
+    shared = kernel.signature.shared_bytes or 0
+    return occupancy(cc, threads=threads, registers=registers, shared_bytes=shared).blocks_per_sm
 
 
 def allocate(
@@ -146,7 +169,9 @@ def allocate(
         }
         exits.append(Moves(moves, _spare(moves, needed, most)))
     used = max((*registers.values(), *_named(body.program)), default=0) + 1 + _RESERVED
-    return Allocation(registers, Moves(entry, _spare(entry, top, most)), tuple(exits), used)
+    return Allocation(
+        registers, Moves(entry, _spare(entry, top.union(*behind), most)), tuple(exits), used
+    )
 
 
 def _spare(moves: dict[int, int], live: frozenset[int], most: int) -> int | None:

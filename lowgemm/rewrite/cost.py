@@ -64,6 +64,10 @@ class LoopCost:
         """Those of shared memory alone: each of the four schedulers has its turn."""
         return _SCHEDULERS * self.wavefronts
 
+    def together(self, warps: int) -> float:
+        """What so many warps of a scheduler take: one with its waits, the others' cycles beside."""
+        return self.latency + (warps - 1) * self.cycles
+
     def without_conflicts(self, needless: int) -> float:
         """The cycles that are left without bank conflicts and so many of the instructions."""
         return max(self.issue_slots - needless + self.load_cycles, self.shared_cycles)

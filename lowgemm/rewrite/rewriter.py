@@ -18,6 +18,7 @@ from lowgemm.rewrite.allocate import (
     allocate,
     needed_behind,
     register_limit,
+    resident_warps,
 )
 from lowgemm.rewrite.body import Body, hot_loop, take_apart
 from lowgemm.rewrite.cost import LoopCost, loop_cost
@@ -197,7 +198,7 @@ def _rewritten(cubin: bytes, kernel: SassKernel, loop: _HotLoop, spread: Spread)
     new = _kernel(made, kernel.name)
     before = loop.before
     after = loop_cost(new.instructions[draft.loop.start // 16 : draft.loop.stop // 16])
-    _check_faster(before, after)
+    _check_faster(before, after, resident_warps(kernel))
     difference = find_difference(kernel, new)
     if difference is not None:
         raise RewriteError(f"the new loop does something else: {difference}", "report this loop")
@@ -215,23 +216,24 @@ def _rewritten(cubin: bytes, kernel: SassKernel, loop: _HotLoop, spread: Spread)
     )
 
 
-def _check_faster(before: LoopCost, after: LoopCost) -> None:
-    """Refuse a loop that the model does not say is faster, however many warps there are.
+def _check_faster(before: LoopCost, after: LoopCost, warps: int) -> None:
+    """Refuse a loop that the model does not say is faster with so many warps on a scheduler.
 
     Raises
     ------
     RewriteError
-        It takes as many slots, or a warp waits longer.
+        It takes as many slots, or what it saves of them a warp waits longer.
     """
     if after.cycles >= before.cycles:
         raise RewriteError(
             f"the loop would take {after.cycles:.0f} cycles instead of {before.cycles:.0f}",
             "the compiler's order is as good by the model",
         )
-    if after.latency > before.latency:
+    if after.together(warps) >= before.together(warps):
         raise RewriteError(
-            f"a warp alone would take {after.latency:.0f} cycles for the loop instead of "
-            f"{before.latency:.0f}",
+            f"{warps} warps of a scheduler would take {after.together(warps):.0f} cycles for the "
+            f"loop instead of {before.together(warps):.0f}: each waits for {after.latency:.0f} "
+            f"cycles in all, and before for {before.latency:.0f}",
             "the compiler's order hides more latency by the model",
         )
 

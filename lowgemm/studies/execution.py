@@ -59,7 +59,8 @@ def execute_rung(
     """
     build = compile_rung(rung, arch)
     result, kernel = emulate_rung(rung, build, problem)
-    warps = rung.grid(problem) * -(-rung.threads // 32)
+    blocks = rung.grid(problem, kernel.module.device.multiprocessors)
+    warps = blocks * -(-rung.threads // 32)
     name = build.kernel(rung.instance(aligned=problem.allows_float4()))
     return _execution(build, name, kernel, f"{problem}", warps, result.findings)
 

@@ -223,7 +223,7 @@ def _gemm_trials(setup: Setup) -> dict[str, Trial]:
         output = GuardedOutput(setup.device, p)
         launch = setup.kernel(_GEMM).prepare(
             *(p.m, p.n, p.k, a, p.lda, b, p.ldb, output.c, p.ldc),
-            grid=ex8.grid(p),
+            grid=ex8.grid(p, setup.multiprocessors),
             block=ex8.block,
             stream=setup.stream,
         )

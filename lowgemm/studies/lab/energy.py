@@ -240,7 +240,7 @@ class _Gemm:
             item = rung(name, setup.device.architecture)
             launch = setup.kernel(name).prepare(
                 *(side, side, side, self._a, side, self._b, side, self._output.c, side),
-                grid=item.grid(self.problem),
+                grid=item.grid(self.problem, setup.multiprocessors),
                 block=item.block,
                 stream=setup.stream,
             )
