@@ -16,7 +16,7 @@
 //           other. The rung ex13 is this kernel below compute capability 9.0 and for rows that TMA
 //           cannot read, else ex13_tma.
 //
-// expect: spill_store_bytes == 0; spill_load_bytes == 0
+// expect: registers <= 255; spill_store_bytes == 0; spill_load_bytes == 0
 // expect ex13_stream_k<true>: hot_loop.blocks == 1; hot_loop.BAR == 1; hot_loop.LDGSTS.128 == 3
 // expect ex13_stream_k<true>: hot_loop.FFMA == 1024; hot_loop.LDS.128 == 48; hot_loop.LDS.32 == 0
 // expect ex13_stream_k<true>: hot_loop.ffma_share >= 0.92

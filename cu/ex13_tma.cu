@@ -12,7 +12,7 @@
 // Shared    4 x 16 KiB, dynamic: tiles of 256 x 8 and 8 x 128 floats, and the stage's mbarrier.
 // Registers 128 accumulators + 8 x 4 of A (four k-steps, as it lies along k) + 16 of B + addresses.
 // Expected  Bound by the FFMA pipe: fewer other instructions in the loop than with cp.async.
-// expect: spill_store_bytes == 0; spill_load_bytes == 0
+// expect: registers <= 255; spill_store_bytes == 0; spill_load_bytes == 0
 // expect: hot_loop.FFMA == 1024; hot_loop.LDS.128 == 48; hot_loop.ffma_share >= 0.92
 // expect: hot_loop.UTMALDG == 2; hot_loop.BAR == 1
 // Needs     Tensor maps of A (box 256 x 8) and B (box 8 x 128), not swizzled; sm_90 or later.

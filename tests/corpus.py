@@ -8,6 +8,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from lowgemm.binary import base_name
 from lowgemm.binary.sass import SassKernel, disassemble
 from lowgemm.compiler import Build, compile_file, compile_source
@@ -19,6 +21,14 @@ KERNELS = Path(__file__).parent / "kernels"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 OTHERS = tuple(sorted(path.stem for path in KERNELS.glob("*.cu")))
 ALL = (*RUNG_NAMES, *OTHERS)
+#: Every kernel on every architecture; that a loop can be rewritten everywhere takes --slow.
+EVERYWHERE = tuple(
+    pytest.param(name, arch, marks=pytest.mark.slow)
+    if name.endswith("_rewritten") and arch != "sm_90"
+    else (name, arch)
+    for name in ALL
+    for arch in ARCHS
+)
 #: Files that hold more for architectures whose code runs on no other.
 SPECIFIC = {
     "sm_90a": ("wgmma",),

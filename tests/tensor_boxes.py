@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +157,7 @@ def copied(device: Device, module: Module, boxes: Boxes) -> list[Host]:
 def stored(device: Device, module: Module, boxes: Boxes) -> list[tuple[Host, Host]]:
     """What a device's tensor is after a store of each box, and what it must be; rows with gaps.
 
-    A store may not begin before the tensor.
+    A store may not begin before the tensor, and writes the last 16 bytes of a row as a whole.
     """
     kernel = module.kernel(f"put_{len(boxes.shape)}")
     found = []
@@ -175,7 +175,7 @@ def stored(device: Device, module: Module, boxes: Boxes) -> list[tuple[Host, Hos
             shared_bytes=boxes.box_bytes,
         )
         wanted = _padded(boxes.host())
-        source, target = _overlap(boxes, at)
+        source, target = _overlap(replace(boxes, shape=wanted.shape), at)
         wanted[source] = box[target]
         found.append((array.download().view(np.uint8), wanted.view(np.uint8)))
     return found

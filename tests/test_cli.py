@@ -25,17 +25,22 @@ template <int N> __global__ void scale(float* x) { x[threadIdx.x] *= N; }
 without_gpu = pytest.mark.skipif(gpu_available(), reason="there is a GPU here")
 
 
-def lowgemm(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def lowgemm(
+    *arguments: str, cwd: Path | None = None, columns: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run ``python -m lowgemm`` with its output in pipes."""
     root = str(Path(__file__).resolve().parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    own = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    if columns:
+        own["COLUMNS"] = columns
     return subprocess.run(
         [sys.executable, "-m", "lowgemm", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**own, "PYTHONPATH": path},
         check=False,
     )
 
@@ -238,8 +243,9 @@ def test_what_needs_a_gpu_says_so(verb: str) -> None:
     assert "--device emulator" in done.stderr
 
 
-def test_ladder_json_has_a_row_a_rung_and_architecture() -> None:
+def test_ladder_json_has_a_row_a_rung_and_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     """The promised fields are there; nothing measured means null, not zero."""
+    monkeypatch.setenv("LOWGEMM_REWRITE", "0")  # which takes long, and is another test's
     done = lowgemm("ladder", "--no-run", "-a", "sm_80", "-a", "sm_120", "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
@@ -338,10 +344,9 @@ def test_verify_on_the_emulator() -> None:
     assert "2 shapes x 2 inputs on emulator of sm_90, no finding" in done.stdout
 
 
-def test_columns_of_counts_are_told_apart_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_counts_are_told_apart_and_explained() -> None:
     """In a narrow terminal too no two columns have one name, and only those shown are explained."""
-    monkeypatch.setenv("COLUMNS", "80")
-    done = lowgemm("ladder", "ex5", "-d", "emulator", "-a", "sm_90", "-s", "64")
+    done = lowgemm("ladder", "ex5", "-d", "emulator", "-a", "sm_90", "-s", "64", columns="80")
     assert "shared/ideal   global/ideal" in done.stdout
     assert "shared/ideal: passes" in done.stdout
     assert "sectors: " not in done.stdout and "hot loop: " not in done.stdout

@@ -49,7 +49,7 @@ def _both(name: str) -> tuple[RungExecution, Counts]:
 
 
 #: Rungs that came after the measurement.
-LATER = ("ex11", "ex12", "ex12_rewritten")
+LATER = ("ex11", "ex12", "ex12_rewritten", "ex13", "ex13_rewritten")
 MEASURED = tuple(name for name in RUNG_NAMES if name not in LATER)
 #: The first rungs execute ten times as much as the others.
 LONG = ("ex3", "ex4_16", "ex4_32")

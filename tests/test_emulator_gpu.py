@@ -62,7 +62,7 @@ def difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str:
 
 
 def rung_result(device: Device, name: str, build: Build, problem: GemmProblem) -> NDArray[Any]:
-    """C with its gaps, on random operands."""
+    """C with its gaps, on random operands; persistent rungs share the work as a GPU's blocks do."""
     a, b = device.empty(problem.a_elements), device.empty(problem.b_elements)
     upload_operands(problem, random_operands(problem), a, b)
     c = device.upload(poisoned(problem.c_elements))
@@ -77,6 +77,7 @@ def test_rungs_give_the_bits_of_a_gpu(
 ) -> None:
     """Every element of C, rounded as the GPU rounds it; what lies between rows is untouched."""
     build = compile_rung(rung(name, gpu.architecture), gpu.architecture)
+    emulator.multiprocessors = gpu.multiprocessors
     ours, theirs = (rung_result(each, name, build, problem) for each in (emulator, gpu))
     assert not difference(ours, theirs)
 

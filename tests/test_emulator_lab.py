@@ -158,9 +158,10 @@ def test_a_launch_that_cannot_go_on_leaves_the_others(monkeypatch: pytest.Monkey
 
 def test_architectures_beyond_the_emulator_are_only_predicted() -> None:
     """The reason stands where measurements would."""
-    result = emulate_experiment(BankConflicts(), gpu_record("b200"))
+    record = replace(gpu_record("b200"), capability_minor=3)
+    result = emulate_experiment(BankConflicts(), record)
     assert not result.is_emulated
-    assert "sm_100" in str(result.unmeasured)
+    assert "sm_103" in str(result.unmeasured)
     assert all(row.prediction for row in result.rows)
     too_old = emulate_experiment(find_experiment("clusters"), gpu_record("a100"))
     assert "9.0 or later" in str(too_old.unmeasured)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from corpus import ALL, ARCHS, SPECIFIC, build, kernels
+from corpus import ARCHS, EVERYWHERE, SPECIFIC, build, kernels
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,8 +40,7 @@ def test_a_source_line_is_shown_from_here_where_that_is_shorter(
     assert SourceLine("/k.cu", 3).short == "/k.cu:3"
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("name", "arch"), EVERYWHERE)
 def test_the_bytes_say_what_nvdisasm_says(name: str, arch: str) -> None:
     """Mnemonic, width, guard, reuse flags, registers and predicates agree for every instruction."""
     for kernel in kernels(name, arch):

@@ -178,6 +178,35 @@ def test_a_loop_that_is_no_outer_product_is_refused(body: str) -> None:
         rewrite_kernel(cubin)
 
 
+def test_a_loop_that_reads_the_time_is_refused() -> None:
+    """Its instructions would change their places between two readings."""
+    body = 'unsigned t; asm volatile("mov.u32 %0, %%clock;" : "=r"(t)); sum += a[i] * s[t % 64];'
+    cubin = compile_source(LOOP.replace("BODY", body), arch="sm_90").cubin
+    with pytest.raises(RewriteError, match="reads the time"):
+        rewrite_kernel(cubin)
+
+
+CALLED = """
+__device__ __noinline__ float part(const float* a, const float* b, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; ++i) sum += a[i] * b[i];
+    return sum;
+}
+extern "C" __global__ void k(float* out, const float* a, int n) {
+    const float first = part(a, out, n);
+    out[threadIdx.x] = part(a + n, out + n, n) * first;
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_86", "sm_90", "sm_120"])
+def test_a_loop_of_a_function_that_is_called_is_refused(arch: str) -> None:
+    """What its callers keep in registers cannot be seen from the loop."""
+    cubin = compile_source(CALLED, arch=arch).cubin
+    with pytest.raises(RewriteError, match="stands in a function that is called"):
+        rewrite_kernel(cubin)
+
+
 @pytest.mark.parametrize(
     ("name", "arch", "why"),
     [

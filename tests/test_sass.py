@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from corpus import ALL, ARCHS, OTHERS, POINTER, build, kernels
+from corpus import ALL, ARCHS, EVERYWHERE, OTHERS, POINTER, build, kernels
 
 from lowgemm.analysis import analyse_build, analyse_kernel
 from lowgemm.analysis.banks import conflict_cycles
@@ -56,8 +56,7 @@ def test_the_simple_rungs_unroll_as_their_source_says(name: str, arch: str) -> N
     assert hot.mix["FFMA"] == item.tm * item.tn * item.k_steps
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(("name", "arch"), EVERYWHERE)
 def test_no_opcode_is_unknown(name: str, arch: str) -> None:
     """Every instruction of every rung and of the other files has a record."""
     for kernel in kernels(name, arch):

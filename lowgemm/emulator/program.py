@@ -44,7 +44,7 @@ _OFFSET = 40
 _WORD_AROUND = (0xFFFFFFFD, 0xFFFFFFFC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """A kernel, ready to execute: an operation for each 16 bytes of its code.
 

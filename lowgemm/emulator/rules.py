@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ __all__ = [
     "Rules",
     "Use",
     "register_name",
+    "rules_of",
 ]
 
 SCOREBOARDS = 6
@@ -112,6 +114,12 @@ class Rules:
         self.rules = tuple(
             _rule(index, each, major) for index, each in enumerate(program.operations)
         )
+
+
+@functools.lru_cache(maxsize=4)
+def rules_of(program: Program) -> Rules:
+    """The rules of a program; those of the last few are kept."""
+    return Rules(program)
 
 
 def _rule(index: int, operation: Operation, major: int) -> Rule:

@@ -184,7 +184,7 @@ class _Copy:
         self.tell(problems)
         batch.bulk_groups.add(int(self.f.warp_indices()[self.row]), tick)
         data = swizzled.reshape(-1, _WIDE)[box.swizzled(source & _OFFSET_MASK)]
-        width, addresses, places = box.pieces(self.coordinates)
+        width, addresses, places = box.pieces(self.coordinates, whole_chunks=True)
         pieces = data.reshape(-1, width)[places // width]
         words = pieces.view(f"<u{min(width, 4)}").T.astype(np.uint32)
         self.tell(batch.memory.store(addresses, width, np.ascontiguousarray(words)))

@@ -54,7 +54,7 @@ class Box:
         return math.prod(self.box) * self.element_bytes
 
     def pieces(
-        self, coordinates: tuple[int, ...]
+        self, coordinates: tuple[int, ...], *, whole_chunks: bool = False
     ) -> tuple[int, NDArray[np.uint64], NDArray[np.int64]]:
         """The pieces of a box that lie within the tensor.
 
@@ -62,6 +62,9 @@ class Box:
         ----------
         coordinates
             The box's first element along each axis; negative ones lie before the tensor.
+        whole_chunks
+            Whether the last chunk of 16 bytes of a row counts as a whole, also where the row ends
+            within it. An H200 stores it so, though it loads zeros there.
 
         Returns
         -------
@@ -71,6 +74,8 @@ class Box:
         """
         size = self.element_bytes
         begin, end = coordinates[0] * size, self.shape[0] * size
+        if whole_chunks:
+            end = -(-end // _CHUNK_BYTES) * _CHUNK_BYTES
         width = math.gcd(_CHUNK_BYTES, begin, end)
         inner = begin + np.arange(0, self.box[0] * size, width, dtype=np.int64)
         inside = (inner >= 0) & (inner < end)

@@ -39,11 +39,12 @@ _SCALE_BLOCKS, _SCALE_THREADS = 4, 256
 class SgemmLaunch:
     """A call of SGEMM with its kernel chosen, to be repeated on any arrays of that layout."""
 
-    __slots__ = ("_lock", "_parameters", "_run")
+    __slots__ = ("_keeps", "_lock", "_parameters", "_run")
 
-    def __init__(self, prepared: PreparedLaunch) -> None:
+    def __init__(self, prepared: PreparedLaunch, keeps: object = None) -> None:
         self._parameters = prepared.parameters
         self._run = prepared.launch
+        self._keeps = keeps  # the workspace, whose addresses alone the kernel knows
         self._lock = threading.Lock()
 
     def launch(self, c: int, a: int, b: int, alpha: float, beta: float) -> None:
@@ -121,7 +122,7 @@ class Sgemm:
             known = ", ".join(str(each) for each in self.choices(call))
             raise ArgumentValueError(f"{chosen} does not compute {plain.key}", f"these do: {known}")
         plan = kernel.plan(plain, chosen.splits, self.chip)
-        launch = SgemmLaunch(self._prepared(plain, plan, stream)).launch
+        launch = SgemmLaunch(self._prepared(plain, plan, stream), self._workspaces).launch
         if plain == call:
             return launch
         return lambda c, a, b, alpha, beta: launch(c, b, a, alpha, beta)

@@ -136,6 +136,7 @@ _SINCE_HOPPER: dict[tuple[Producer, Consumer], int] = {
     (Producer.ALU, _C.WIDE_HIGH): 3,
     (Producer.FMA, _C.WIDE_HIGH): 2,
     (Producer.WIDE_LOW, _C.WIDE_HIGH): 2,
+    (Producer.HALF, _C.WIDE_HIGH): 3,
     (Producer.HALF_ON_TENSOR, _C.WIDE_HIGH): 8,
     (Producer.WIDE_LOW, _C.ALU): 3,
 }

@@ -9,7 +9,7 @@ from lowgemm.binary.flow import Loop, sass_flow
 from lowgemm.binary.instruction import Instruction
 from lowgemm.emulator.operation import Operation
 from lowgemm.emulator.program import Program
-from lowgemm.emulator.rules import PREDICATE, UNIFORM, Rule, Rules
+from lowgemm.emulator.rules import PREDICATE, UNIFORM, Rule, rules_of
 from lowgemm.errors import RewriteError
 from lowgemm.rewrite.liveness import live_registers
 
@@ -113,6 +113,7 @@ def hot_loop(program: Program) -> Loop:
         raise RewriteError(
             f"kernel {program.kernel.name} has no loop with an FFMA", "there is nothing to gain"
         )
+    _check_place(program, loop)
     inside = range(loop.start + 16, loop.end)
     targets = {each.target for each in instructions[loop.start // 16 : loop.end // 16]}
     whole = sum(flow.blocks[each].end - flow.blocks[each].start for each in loop.blocks)
@@ -122,6 +123,40 @@ def hot_loop(program: Program) -> Loop:
             "make it free of branches: read the last tile again instead of testing for the end",
         )
     return loop
+
+
+#: Special registers that tell the time: %clock, %clock_hi, %globaltimer and its high word.
+_CLOCKS = range(80, 84)
+
+
+def _check_place(program: Program, loop: Loop) -> None:
+    """Refuse what no proof about the loop alone can show to stay the same.
+
+    Raises
+    ------
+    RewriteError
+        A function behind the kernel holds the loop: who calls it keeps values in registers that
+        nothing after the loop names. Or the loop reads the time.
+    """
+    instructions = program.kernel.instructions
+    flow = sass_flow(program.kernel)
+    reached, waiting = set(loop.blocks), list(loop.blocks)
+    while waiting:
+        block = flow.blocks[waiting.pop()]
+        if instructions[block.last].name == "RET":
+            raise RewriteError(
+                f"the hot loop at {loop.start:#06x} stands in a function that is called",
+                "have the compiler put it into the kernel: __forceinline__",
+            )
+        new = set(block.successors) - reached
+        reached |= new
+        waiting += new
+    for each in instructions[loop.start // 16 : loop.end // 16]:
+        if each.name in ("CS2R", "S2R", "S2UR") and each.high >> 8 & 0xFF in _CLOCKS:
+            raise RewriteError(
+                f"the hot loop reads the time at {each.address:#06x}",
+                "instructions change their places; read it outside of the loop",
+            )
 
 
 def take_apart(program: Program, loop: Loop, *, by_guards: bool = False) -> Body:
@@ -138,7 +173,7 @@ def take_apart(program: Program, loop: Loop, *, by_guards: bool = False) -> Body
         frees registers, and makes two bodies comparable only if both do without the same.
     """
     first, last = loop.start // 16, loop.end // 16 - 1
-    rules = Rules(program).rules
+    rules = rules_of(program).rules
     entered: dict[int, Value] = {}
     current: dict[int, Value] = {}
 

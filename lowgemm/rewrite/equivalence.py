@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from lowgemm.binary.flow import sass_flow
 from lowgemm.binary.instruction import Instruction
 from lowgemm.binary.sass import SassKernel
-from lowgemm.emulator.program import compile_program
+from lowgemm.emulator.program import Program, compile_program
 from lowgemm.emulator.rules import UNIFORM, register_name
 from lowgemm.rewrite.body import Body, Item, hot_loop, take_apart
 from lowgemm.rewrite.liveness import live_registers
@@ -63,12 +63,13 @@ def find_difference(original: SassKernel, rewritten: SassKernel) -> str | None:
     UnknownInstructionError
         An instruction is not known.
     """
-    found = _difference(original, rewritten, by_guards=False)
-    return found if found is None else _difference(original, rewritten, by_guards=True)
+    programs = compile_program(original), compile_program(rewritten)
+    found = _difference(*programs, by_guards=False)
+    return found if found is None else _difference(*programs, by_guards=True)
 
 
-def _difference(original: SassKernel, rewritten: SassKernel, *, by_guards: bool) -> str | None:
-    program = compile_program(original)
+def _difference(program: Program, new_program: Program, *, by_guards: bool) -> str | None:
+    original, rewritten = program.kernel, new_program.kernel
     loop = hot_loop(program)
     old = take_apart(program, loop, by_guards=by_guards)
     count = len(original.instructions)
@@ -85,7 +86,7 @@ def _difference(original: SassKernel, rewritten: SassKernel, *, by_guards: bool)
     loops = {each.start: each for each in sass_flow(rewritten).loops}
     if entry.end not in loops:
         return "no loop stands behind the moves on the way in"
-    new = take_apart(compile_program(rewritten), loops[entry.end], by_guards=by_guards)
+    new = take_apart(new_program, loops[entry.end], by_guards=by_guards)
     if len(old.exits) != len(new.exits):
         return f"the loop is left at {len(new.exits)} places instead of {len(old.exits)}"
     exits = []

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from lowgemm.binary.flow import FlowGraph, FlowNode, build_flow, hidden_entries, sass_node
 from lowgemm.binary.sass import SassKernel
 from lowgemm.emulator.program import Program, compile_program
-from lowgemm.emulator.rules import PREDICATE, SCOREBOARDS, Rule, Rules, Use, register_name
+from lowgemm.emulator.rules import PREDICATE, SCOREBOARDS, Rule, Use, register_name, rules_of
 from lowgemm.isa.latency import DRAIN_CYCLES, SCOREBOARD_CYCLES, Producer, fixed_latency
 
 __all__ = ["Hazard", "HazardKind", "find_hazards"]
@@ -242,7 +242,7 @@ class _Search:
     """Goes through a kernel until nothing new is under way anywhere."""
 
     def __init__(self, program: Program) -> None:
-        rules = Rules(program)
+        rules = rules_of(program)
         self._rules, self._major = rules.rules, rules.major
         self._instructions = program.kernel.instructions
         self._flow = _flow_with_calls(program.kernel)

@@ -395,7 +395,8 @@ class Device(Resource):
     ) -> TensorMap:
         """A tensor map of an array: what TMA needs to copy boxes of it (sm_90 and later).
 
-        What a box has beyond the array on any side is zeros, and is not written by a store.
+        What a box has beyond the array on any side is zeros, and is not written by a store, but for
+        the last 16 bytes of a row, which an H200 writes as a whole.
 
         Parameters
         ----------

@@ -104,7 +104,25 @@ def check_file(
     name = str(target)
     if not archs:
         raise _no_archs(name)
-    source = _source(name, archs)
+    sources = dict.fromkeys(_source(name, arch) for arch in archs)
+    if len(sources) > 1:  # a rung of which some architectures have another kernel
+        return _merged(
+            name,
+            [
+                check_file(
+                    target,
+                    [arch for arch in archs if _source(name, arch) == source],
+                    expectations=expectations,
+                    defines=defines,
+                    include_dirs=include_dirs,
+                    options=options,
+                    name_expressions=name_expressions,
+                    nvrtc=nvrtc,
+                )
+                for source in sources
+            ],
+        )
+    (source,) = sources
     headers = find_own_headers(source, defines=defines, include_dirs=include_dirs, options=options)
     beside = [item for file in (source, *headers) for item in read_expectations(file)]
     wanted = [*beside, *_parsed(expectations)]
@@ -174,9 +192,17 @@ def _no_archs(target: str) -> ExpectationError:
     )
 
 
-def _source(target: str, archs: Sequence[str]) -> Path:
+def _merged(target: str, reports: Sequence[CheckReport]) -> CheckReport:
+    return CheckReport(
+        target,
+        tuple(finding for report in reports for finding in report.findings),
+        tuple(item for report in reports for item in report.left_out),
+    )
+
+
+def _source(target: str, arch: str) -> Path:
     if target.lower() in RUNG_NAMES:
-        return rung(target, archs[0]).path
+        return rung(target, arch).path
     refuse_cubin(target)
     return Path(target)
 
