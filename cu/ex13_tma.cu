@@ -5,13 +5,14 @@
 //           pointers, and no edge needs a case of its own: beyond M, N and K stand zeros. An
 //           mbarrier for each stage tells that both tiles have come; the block's barrier tells
 //           that all have left the stage that is filled next. Persistent, stream-K: see
-//           sgemm_stream_k.cu.
+//           ex13_stream_k.cu.
 // Loop      One basic block: a wait that does not succeed at once leaves the loop, which begins
 //           again when the tile is there. What was read of it in between is read again.
 // Tile      256 x 128 x 8, warp 64 x 64, thread 8 x 16, 256 threads; 4 stages. Lanes in "z" order.
 // Shared    4 x 16 KiB, dynamic: tiles of 256 x 8 and 8 x 128 floats, and the stage's mbarrier.
 // Registers 128 accumulators + 8 x 4 of A (four k-steps, as it lies along k) + 16 of B + addresses.
-// Expected  Bound by the FFMA pipe: fewer other instructions in the loop than with cp.async.
+// Expected  Bound by the FFMA pipe. Two copies a tile take the place of three a thread; what works out
+//           a stage, its parity and who asks costs about as many instructions as pointers did.
 // expect: registers <= 255; spill_store_bytes == 0; spill_load_bytes == 0
 // expect: hot_loop.FFMA == 1024; hot_loop.LDS.128 == 48; hot_loop.ffma_share >= 0.92
 // expect: hot_loop.UTMALDG == 2; hot_loop.BAR == 1

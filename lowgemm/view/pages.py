@@ -22,7 +22,7 @@ _EXECUTED = (
     "instruction. Wavefronts are passes through shared memory, sectors 32-byte pieces of global",
     "memory; each beside the least.",
 )
-_HEADINGS = ("Idea", "Tile", "Shared", "Registers", "Expected")
+_HEADINGS = ("Idea", "Loop", "Tile", "Shared", "Registers", "Expected", "Needs")
 
 
 def index_page(

@@ -60,7 +60,7 @@ def _cells(cost: LoopCost) -> tuple[str, ...]:
 
 def costs_markdown(costs: Mapping[str, tuple[LoopCost, LoopCost | None]]) -> str:
     """The cost of a loop before and after, by architecture; None where it stays as it is."""
-    head = ("arch", "loop", "FFMA", "slots", "banks", "loads", "cycles", "share")
+    head = ("arch", "loop", "FFMA", "slots", "banks", "loads", "cycles", "share", "alone")
     lines = ["| " + " | ".join(head) + " |", "|---|---" + "|--:" * (len(head) - 2) + "|"]
     for arch, (before, after) in costs.items():
         if after is None:
