@@ -7,6 +7,7 @@ import pickle
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,13 @@ KERNELS = Path(__file__).parent / "kernels"
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 OTHERS = tuple(sorted(path.stem for path in KERNELS.glob("*.cu")))
 ALL = (*RUNG_NAMES, *OTHERS)
+
+
+def case_name(case: Any) -> str:
+    """The kernel's name in a case of :data:`EVERYWHERE`."""
+    return str((case if isinstance(case, tuple) else case.values)[0])
+
+
 #: Every kernel on every architecture; that a loop can be rewritten everywhere takes --slow.
 EVERYWHERE = tuple(
     pytest.param(name, arch, marks=pytest.mark.slow)

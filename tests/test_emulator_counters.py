@@ -76,7 +76,10 @@ def test_counts_are_those_of_nsight_compute(name: str) -> None:
         assert not ours[len(theirs) :].any()
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in MEASURED],
+)
 def test_sums_are_those_of_nsight_compute(name: str) -> None:
     """The launch's own totals are the sums of what the emulator counts."""
     measured, counts = _both(name)

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from corpus import ARCHS, EVERYWHERE, SPECIFIC, build, kernels
+from corpus import ARCHS, EVERYWHERE, SPECIFIC, build, case_name, kernels
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,8 +116,7 @@ def has_descriptor(i: Instruction) -> bool:
     return bool(i.high >> (bit - 64) & 1)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("name", RUNG_NAMES)
+@pytest.mark.parametrize(("name", "arch"), [c for c in EVERYWHERE if case_name(c) in RUNG_NAMES])
 def test_moves_are_recognised_under_any_name(name: str, arch: str) -> None:
     """IMAD.MOV, HFMA2 of zeros and CS2R are moves; IMAD with factors is none."""
     for kernel in kernels(name, arch):
@@ -217,7 +216,7 @@ def test_a_control_word_reads_in_one_glance() -> None:
 def test_every_legal_value_occurs_or_is_at_least_read() -> None:
     """ptxas's own code holds no illegal control word, in any rung on any architecture."""
     for arch in ARCHS:
-        for name in RUNG_NAMES:
+        for name in (each for each in RUNG_NAMES if "rewritten" not in each):
             assert build(name, arch).cubin
             for kernel in kernels(name, arch):
                 assert all(i.control.stall < 16 for i in kernel.instructions)

@@ -40,6 +40,7 @@ from lowgemm.rewrite import (
 )
 from lowgemm.rewrite.body import hot_loop, take_apart
 from lowgemm.rewrite.emit import Word
+from lowgemm.rewrite.schedule import Spread
 from lowgemm.runtime.workload import Workload
 from lowgemm.studies.ladder import upload_operands
 
@@ -497,7 +498,8 @@ def test_a_loop_in_which_a_warp_waits_longer_is_refused(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("lowgemm.rewrite.rewriter.without_early_waits", wait_at_once)
     with pytest.raises(RewriteError, match="4 warps of a scheduler would take"):
-        rewrite_kernel(original("ex8", "sm_90"), rewritten("ex8", "sm_90").kernel)
+        kernel = rewritten("ex8", "sm_90").kernel
+        rewrite_kernel(original("ex8", "sm_90"), kernel, spread=Spread(24, 1.0))
 
 
 def test_other_bits_are_seen() -> None:

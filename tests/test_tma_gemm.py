@@ -62,7 +62,7 @@ def check(device: Device, module: Module, m: int, n: int, k: int, blocks: int) -
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s[:3])))
-@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+@pytest.mark.parametrize("arch", ["sm_90", pytest.param("sm_120", marks=pytest.mark.slow)])
 def test_products_are_exact(arch: str, shape: tuple[int, int, int, int]) -> None:
     """Every element of C, and nothing beside it; flags are zeros again."""
     with Emulator(arch, strict=True) as device:

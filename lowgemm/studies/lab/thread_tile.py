@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowgemm.compiler import Build
+from lowgemm.gemm.rewritten import rewritten_cubin
 from lowgemm.hardware import Architecture, GpuRecord
 from lowgemm.rewrite import rewrite_kernel
 from lowgemm.studies.lab.bench import Bench
@@ -98,7 +98,9 @@ class ThreadTile(Experiment):
         """The cubin with its loop rewritten, for the variants that are."""
         if not variant.name.endswith(_REWRITTEN):
             return None
-        return _rewritten(build.cubin, build.kernel(variant.kernel).name)
+        kernel = build.kernel(variant.kernel).name
+        # Anew only to say why, where it is refused.
+        return rewritten_cubin(build.cubin, kernel) or rewrite_kernel(build.cubin, kernel).cubin
 
     def predict(self, gpu: GpuRecord, codes: Mapping[str, MachineCode]) -> Mapping[str, Prediction]:
         """Slots of the loop, register banks and loads, over its FFMAs."""
@@ -156,11 +158,6 @@ class ThreadTile(Experiment):
                 tflops=2 * ffmas / timing.median_us / 1e6,
             )
         return found
-
-
-@functools.lru_cache(maxsize=8)
-def _rewritten(cubin: bytes, kernel: str) -> bytes:
-    return rewrite_kernel(cubin, kernel).cubin
 
 
 def _is_rewritten(tm: int, arch: Architecture) -> bool:
