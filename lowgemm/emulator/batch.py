@@ -271,17 +271,28 @@ class Batch:
         domain, issuer = int(self.lane_domain[warp, 0]), int(self.actor_of_warp[warp])
         base = self.launch.shared_base
         rank, offset = (int(x[0]) for x in rank_and_offset(np.array([to]), base))
-        ranks = [rank] if blocks is None else [r for r in range(self.ranks) if blocks >> r & 1]
         site = Site(f.pc >> 4, _COPY_PIECE, store=False)
         addresses = U64(source) + np.arange(0, nbytes, _COPY_PIECE, dtype=U64)
         words, problems = self.memory.load(addresses, _COPY_PIECE)
         self.tell_of_copy(f, row, site, problems)
         data = np.ascontiguousarray(words.T).reshape(-1).view(np.uint8)
+        for problems in self.deliver(domain, issuer, rank, offset, data, barrier, blocks):
+            self.tell_of_copy(f, row, site, problems)
+
+    def deliver(
+        self, domain: int, issuer: int, rank: int, offset: int, data: NDArray[np.uint8],
+        barrier: int, blocks: int | None,
+    ) -> Iterator[list[Problem]]:  # fmt: skip
+        """Write what a bulk copy brings, and tell the mbarrier; with a mask, in several blocks.
+
+        Yields the problems of each block before its mbarrier is told.
+        """
+        ranks = [rank] if blocks is None else [r for r in range(self.ranks) if blocks >> r & 1]
         for target in ranks:
             tick, problems = self.shared.store_bulk(domain, issuer, target, offset, data)
-            self.tell_of_copy(f, row, site, problems)
+            yield problems
             remote = barrier & 0xFFFFFF | target << 24 if blocks is not None else barrier
-            self.mbarriers.complete_bytes(domain, remote, nbytes, tick)
+            self.mbarriers.complete_bytes(domain, remote, len(data), tick)
 
     def tell_of_copy(self, f: Front, row: int, site: Site, problems: list[Problem]) -> None:
         """Problems of a bulk copy, each told once, of its warp's first lane."""

@@ -17,7 +17,7 @@ from lowgemm.errors import EmulationError
 from lowgemm.runtime.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
 
 if TYPE_CHECKING:
-    from lowgemm.emulator.batch import Batch
+    pass
 
 __all__: list[str] = []
 
@@ -26,7 +26,6 @@ _WIDE = 16
 #: Where a box lies in shared memory: PTX ISA, "cp.async.bulk.tensor".
 _SHARED_ALIGNMENT = 128
 _OFFSET_MASK = 0xFFFFFF
-_RANK_SHIFT = 24
 
 
 def _tensor_operands(w: Word, *, first: int) -> tuple[int, Any, int]:
@@ -165,13 +164,11 @@ class _Copy:
         data = self._from_global()
         swizzled = np.empty_like(data).reshape(-1, _WIDE)
         swizzled[box.swizzled(to & _OFFSET_MASK)] = data.reshape(-1, _WIDE)
-        for target in [rank] if blocks is None else _ranks(blocks, batch):
-            tick, problems = batch.shared.store_bulk(
-                self.domain, self.issuer, target, offset, swizzled.reshape(-1)
-            )
+        content = swizzled.reshape(-1)
+        for problems in batch.deliver(
+            self.domain, self.issuer, rank, offset, content, barrier, blocks
+        ):
             self.tell(problems)
-            own = barrier if blocks is None else barrier & _OFFSET_MASK | target << _RANK_SHIFT
-            batch.mbarriers.complete_bytes(self.domain, own, box.nbytes, tick)
 
     def to_global(self, source: int) -> None:
         """Store the box; what lies outside of the tensor is not written."""
@@ -211,10 +208,6 @@ class _Copy:
         else:
             data[places // width] = np.ascontiguousarray(words.T).view(np.uint8)
         return data.reshape(-1)
-
-
-def _ranks(blocks: int, batch: Batch) -> list[int]:
-    return [rank for rank in range(batch.ranks) if blocks >> rank & 1]
 
 
 def _signed(word: int) -> int:

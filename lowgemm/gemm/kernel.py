@@ -180,8 +180,8 @@ class RungKernel:
         self, problem: GemmProblem, *operands: object, pointers: list[int], stream: object
     ) -> PreparedLaunch:
         rung = self.rung
-        tiles = -(-problem.m // rung.bm) * -(-problem.n // rung.bn)
-        steps = -(-problem.k // rung.bk) if rung.is_persistent else 1
+        tiles = rung.tiles(problem)
+        steps = rung.k_tiles(problem) if rung.is_persistent else 1
         if tiles * steps > _MAX_BLOCKS:
             what = f" and {steps} k-tiles each; it counts" if steps > 1 else "; a grid holds"
             raise ProblemSizeError(

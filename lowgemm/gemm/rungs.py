@@ -123,15 +123,23 @@ class Rung:
         """The name expression of the instance for aligned rows, or for any."""
         return self.name_expressions[0 if aligned else -1]
 
+    def tiles(self, problem: GemmProblem) -> int:
+        """Block tiles of C."""
+        return -(-problem.m // self.bm) * -(-problem.n // self.bn)
+
+    def k_tiles(self, problem: GemmProblem) -> int:
+        """Tiles along k for each of them."""
+        return -(-problem.k // self.bk)
+
     def grid(self, problem: GemmProblem, multiprocessors: int) -> int:
         """Blocks of a launch: the grid is one-dimensional, row by row over the tiles of C.
 
         A persistent rung has no more than multiprocessors, nor than k-tiles in all.
         """
-        tiles = -(-problem.m // self.bm) * -(-problem.n // self.bn)
+        tiles = self.tiles(problem)
         if not self.is_persistent:
             return tiles
-        return min(multiprocessors, tiles * -(-problem.k // self.bk))
+        return min(multiprocessors, tiles * self.k_tiles(problem))
 
     def launch(self, device: Device, problem: GemmProblem, a: Any, b: Any, c: Any) -> RungLaunch:
         """What the kernel is launched with on a device.
