@@ -261,41 +261,11 @@ __global__ void __launch_bounds__(THREADS, 1) sgemm_stream_k(const Sgemm g) {
         if (left) continue;
 
         const unsigned r0 = origin_m(computing.tile) + row, c0 = origin_n(computing.tile) + col;
-        volatile unsigned* flags = g.flags;
+        float* const partial = reinterpret_cast<float*>(g.partial);
         if (computing.last < computing.depth) {
-            // ---- store: the sum goes on in a higher block, which adds this
-            float4* out = g.partial + static_cast<size_t>(blockIdx.x) * (BM * BN / 4) + t;
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; j += 4)
-                    out[(i * TN + j) / 4 * THREADS] = as_float4(acc[i][j]);
-            __threadfence();
-            __syncthreads();
-            if (t == 0) flags[blockIdx.x] = 1;
+            leave_sum<THREADS>(acc, partial, g.flags);  // a higher block adds it to its own
         } else {
-            if (computing.first > 0) {
-                // Lower blocks have the rest of this tile's sum, the nearest one its last part.
-                const unsigned begin = (computing.tile - computing.split) * computing.depth;
-                unsigned other = blockIdx.x;
-                do {
-                    --other;
-                    while (__any_sync(~0u, flags[other] == 0))
-                        ;
-                    __threadfence();
-                    __syncthreads();
-                    if (t == 0) flags[other] = 0;
-                    const float4* in = g.partial + static_cast<size_t>(other) * (BM * BN / 4) + t;
-#pragma unroll
-                    for (int i = 0; i < TM; ++i)
-#pragma unroll
-                        for (int j = 0; j < TN; j += 4) {
-                            const float4 v = __ldcg(in + (i * TN + j) / 4 * THREADS);
-                            acc[i][j] += v.x, acc[i][j + 1] += v.y;
-                            acc[i][j + 2] += v.z, acc[i][j + 3] += v.w;
-                        }
-                } while (computing.start_of(other) > begin);
-            }
+            if (computing.first > 0) add_sums<THREADS>(acc, computing, partial, g.flags);
             const size_t batch = computing.tile / tiles;
             // ---- compute: the k-steps that fill no tile
             const float *a0 = g.a + batch * g.a_batch, *b0 = g.b + batch * g.b_batch;
