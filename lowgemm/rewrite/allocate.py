@@ -311,10 +311,7 @@ def _early_waits(body: Body, schedule: Schedule) -> dict[int, int]:
     Only the data's scoreboard tells that its address has been read. Who wrote over that before
     would wait for memory, and the loads behind it would not be on their way meanwhile.
     """
-    index = {
-        each.item.place if isinstance(each, Visit) else each.place: number
-        for number, each in enumerate(schedule.order)
-    }
+    index = schedule.index()
     readers = body.readers()
     found = {}
     for item in body.items:

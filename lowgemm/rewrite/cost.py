@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lowgemm.binary.instruction import Instruction
+from lowgemm.emulator.rules import SCOREBOARDS
 from lowgemm.hardware.register_banks import read_cycles
 from lowgemm.isa import Space
 from lowgemm.isa.latency import DRAIN_CYCLES
@@ -30,7 +31,6 @@ _WRITE_CYCLES = 0.25
 #: Cycles from a load to its data, from global and from other memory, and from any access to when
 #: its sources have been read. That of global memory is about what L2 takes under load.
 _GLOBAL_LATENCY, _LATENCY, _READ_LATENCY = 600, 30, 12
-_SCOREBOARDS = 6
 #: Iterations after which a warp alone takes the same time for each.
 _WARM = 3
 
@@ -117,7 +117,7 @@ def latency_of(instruction: Instruction) -> int:
 
 def _latency(instructions: Sequence[Instruction]) -> float:
     """How long a warp takes for an iteration by its stall counts and scoreboards."""
-    ready: list[list[int]] = [[] for _ in range(_SCOREBOARDS)]
+    ready: list[list[int]] = [[] for _ in range(SCOREBOARDS)]
     now = started = 0
     for _ in range(_WARM):
         started = now
@@ -137,7 +137,7 @@ def _waited(instruction: Instruction, ready: list[list[int]]) -> int:
     if instruction.name == "DEPBAR":
         low = instruction.low
         board, leaving = low >> 44 & 7, low >> 38 & 63
-        if low >> 47 & 1 and board < _SCOREBOARDS and len(ready[board]) > leaving:
+        if low >> 47 & 1 and board < SCOREBOARDS and len(ready[board]) > leaving:
             pending = sorted(ready[board])
             until = max(until, pending[-leaving - 1])
             ready[board] = pending[len(pending) - leaving :]
@@ -153,7 +153,7 @@ def _ask(instruction: Instruction, ready: list[list[int]], now: int) -> None:
         (control.read_scoreboard, _READ_LATENCY),
     )
     for board, cycles in boards:
-        if board is not None and board < _SCOREBOARDS:
+        if board is not None and board < SCOREBOARDS:
             ready[board].append(now + cycles)
 
 

@@ -47,6 +47,13 @@ class Schedule:
     order: tuple[Visit | Item, ...]
     position: dict[int, int]
 
+    def index(self) -> dict[int, int]:
+        """By an instruction's old place: where in the order it stands."""
+        return {
+            each.item.place if isinstance(each, Visit) else each.place: number
+            for number, each in enumerate(self.order)
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Order:

@@ -14,7 +14,7 @@ from lowgemm.rewrite.cost import latency_of
 from lowgemm.rewrite.emit import Word, with_control
 from lowgemm.rewrite.hazards import Hazard, HazardKind
 from lowgemm.rewrite.schedule import Schedule, load_groups
-from lowgemm.rewrite.tile import Tile, Visit
+from lowgemm.rewrite.tile import Tile
 from lowgemm.rewrite.walk import Walk
 
 __all__ = ["Boards", "assign_scoreboards", "mend", "without_early_waits"]
@@ -85,7 +85,7 @@ _SHARED_LATENCY, _GLOBAL_LATENCY = 24, 256
 
 
 def _groups(body: Body, tile: Tile, walk: Walk, schedule: Schedule) -> list[_Group]:
-    index = {_place(each): number for number, each in enumerate(schedule.order)}
+    index = schedule.index()
     needed = {
         **_first_overwriters(body, schedule, index), **_first_readers(body, schedule, index)
     }  # fmt: skip
@@ -111,10 +111,6 @@ def _groups(body: Body, tile: Tile, walk: Walk, schedule: Schedule) -> list[_Gro
             latency = max(latency, wait - min(issues))
         found.append(_Group(tuple(group), issues, wait, latency))
     return found
-
-
-def _place(each: Visit | Item) -> int:
-    return each.item.place if isinstance(each, Visit) else each.place
 
 
 def _first_readers(body: Body, schedule: Schedule, index: dict[int, int]) -> dict[int, int]:
