@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from corpus import POINTER
+from corpus import KERNELS, POINTER
 from rich.console import Console
 
 from lowgemm.analysis.lines import KernelLines, LineCode, side_by_side
 from lowgemm.analysis.sass import analyse_kernel
+from lowgemm.binary.cubin import read_elf
 from lowgemm.binary.ptx_code import read_ptx
 from lowgemm.binary.sass import SassKernel, disassemble, read_sass
 from lowgemm.compiler import Build, compile_file, compile_source
+from lowgemm.errors import CubinError
 from lowgemm.gemm import compile_rung, rung
+from lowgemm.rewrite import rewrite_kernel
+from lowgemm.toolchain import run_tool
 from lowgemm.view.lines import lines_data, lines_markdown, render_lines
 
 HEADER = """\
@@ -298,3 +304,72 @@ def test_a_file_may_have_any_name(name: str, tmp_path: Path) -> None:
     assert line.text == "    x[0] = x[1] * 3;"
     assert line.ptx and line.sass
     assert {code.line.file for code in made.lines if code.line} == {str(source)}
+
+
+# ---- where the lines come from
+
+
+@pytest.mark.parametrize("options", [(), ("-G",), ("-rdc=true",)])
+@pytest.mark.parametrize("name", ["calls.cu", "pipeline.cu"])
+def test_the_line_table_is_read_as_nvdisasm_reads_it(
+    name: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Each instruction's file and line are those that nvdisasm -g shows in front of it."""
+    cubin = compile_file(KERNELS / name, arch="sm_90", options=options).cubin
+    path = tmp_path / "k.cubin"
+    path.write_bytes(cubin)
+    shown = _lines_of_nvdisasm(run_tool("nvdisasm", ["-c", "-g", path]))
+    for kernel in disassemble(cubin, live_registers=False):
+        for part, further in pairwise((*kernel.parts, None)):
+            assert part is not None
+            end = further.start if further else 16 * len(kernel.instructions)
+            read = {
+                i.address - part.start: i.line and (i.line.file, i.line.line)
+                for i in kernel.instructions
+                if part.start <= i.address < end
+            }
+            assert read == shown[part.function]
+        assert any(i.line for i in kernel.instructions)
+
+
+def _lines_of_nvdisasm(output: str) -> dict[str, dict[int, tuple[str, int] | None]]:
+    """The innermost file and line of each instruction by its address, for each section."""
+    found: dict[str, dict[int, tuple[str, int] | None]] = {}
+    line, inlined, section = None, False, {}
+    for text in output.splitlines():
+        if name := re.match(r'\s*\.section\s+"?\.text\.([^",]+)"?,', text):
+            line, inlined, section = None, False, found.setdefault(name[1], {})
+        elif text.lstrip().startswith(".type"):
+            line, inlined = None, False
+        elif where := re.match(r'\s*//## File "(.*?)", line (\d+)( inlined at)?', text):
+            line = line if inlined else (where[1], int(where[2]))
+            inlined = bool(where[3])
+        elif instruction := re.match(r"\s*/\*([0-9a-f]{4,})\*/", text):
+            section[int(instruction[1], 16)] = line
+    return found
+
+
+@pytest.mark.parametrize("change", ["version", "length", "cut"])
+def test_a_damaged_line_table_is_named(change: str, compiled: tuple[Build, SassKernel]) -> None:
+    """What cannot be a line table is an error that names the section."""
+    cubin = bytearray(compiled[0].cubin)
+    start = read_elf(bytes(cubin)).named[".debug_line"].start
+    if change == "version":
+        cubin[start + 4 : start + 6] = b"\x09\0"
+    elif change == "length":
+        cubin[start : start + 4] = b"\xff\xff\0\0"
+    else:
+        cubin[start + 15 : start + 79] = b"\x7f" * 64
+    with pytest.raises(CubinError, match=r"\.debug_line"):
+        disassemble(bytes(cubin))
+
+
+def test_code_behind_the_line_table_has_no_line(
+    ex8: tuple[Build, SassKernel, KernelLines],
+) -> None:
+    """A rewritten loop stands behind all that the compiler's table tells of."""
+    made = rewrite_kernel(ex8[0].cubin, ex8[1].name)
+    (kernel,) = (k for k in disassemble(made.cubin) if k.name == made.kernel)
+    lines = {i.address: i.line for i in kernel.instructions}
+    assert not any(lines[address] for address in range(made.new_loop.start, made.new_loop.stop, 16))
+    assert lines[0] is not None

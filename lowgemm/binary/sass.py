@@ -1,18 +1,17 @@
-"""A cubin's machine code: decoded from its bytes, with nvdisasm's text beside it."""
+"""A cubin's machine code: decoded from its bytes, with source lines and nvdisasm's text beside."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
 
-from lowgemm.binary.cubin import CodePart, KernelCode, read_cubin
-from lowgemm.binary.escapes import listed_file
+from lowgemm.binary.cubin import CodePart, KernelCode, read_cubin, read_elf
 from lowgemm.binary.instruction import Instruction, SourceLine, decode
+from lowgemm.binary.line_table import Row, read_line_table
 from lowgemm.binary.signature import KernelSignature
 from lowgemm.errors import CubinError, ToolFailedError
 from lowgemm.hardware import Architecture
@@ -22,11 +21,8 @@ __all__ = ["SassKernel", "disassemble", "read_sass"]
 
 _SECTION = re.compile(r'^\s*\.section\s+"?\.text\.([^",]+)"?,')
 _LABEL = re.compile(r"^(?!\.text\.)([.$\w]+):")
-_FILE_LINE = re.compile(r'^\s*//## File "(.*?)", line (\d+)( inlined at)?')
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;(.*)$")
 _LIVE = re.compile(r"//\s*\|\s*(\d*)\s*\|")
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +87,9 @@ def disassemble(
     cubin
         The cubin's bytes.
     live_registers
-        Whether to count live registers as well, which takes a second run of nvdisasm.
+        Whether to read nvdisasm's count of live registers as well.
     timeout_s
-        The time limit of a run: nvdisasm can hang on a damaged cubin.
+        The time limit of nvdisasm, which can hang on a damaged cubin.
 
     Raises
     ------
@@ -103,17 +99,47 @@ def disassemble(
         nvdisasm is not installed, fails, or does not end.
     """
     kernels = read_sass(cubin)
+    lines = _source_lines(cubin, kernels)
     with tempfile.TemporaryDirectory(prefix="lowgemm-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        sections = _parse_text(run_tool("nvdisasm", ["-c", "-g", path], timeout_s))
-        lives = {}
-        if live_registers:
-            # nvdisasm 13 counts no live registers in cubins of NVRTC 12: then none are known.
-            with contextlib.suppress(ToolFailedError):
-                run = run_tool("nvdisasm", ["-c", "-plr", "-lrm", "count", path], timeout_s)
-                lives = _parse_lives(run)
-    return tuple(_joined(kernel, sections, lives) for kernel in kernels)
+        texts = _listed(path, kernels, live_registers, timeout_s)
+    return tuple(_joined(*each) for each in zip(kernels, texts, lines, strict=True))
+
+
+# ---- source lines
+
+
+def _source_lines(cubin: bytes, kernels: Sequence[SassKernel]) -> list[dict[int, SourceLine]]:
+    """The line of each instruction that has one, by its address, for each kernel."""
+    elf = read_elf(cubin)
+    table = read_line_table(elf)
+    return [
+        _lines_of(
+            kernel,
+            [
+                (part.start + address, line)
+                for part in kernel.parts
+                for address, line in table.get(elf.named[f".text.{part.function}"].index, ())
+            ],
+        )
+        for kernel in kernels
+    ]
+
+
+def _lines_of(kernel: SassKernel, rows: Sequence[Row]) -> dict[int, SourceLine]:
+    # A function behind the kernel that has no rows is ptxas's own, and from no line.
+    starts = {*kernel.functions, *(part.start for part in kernel.parts)}
+    lines: dict[int, SourceLine] = {}
+    line, row = None, 0
+    for address in (instruction.address for instruction in kernel.instructions):
+        if address in starts:
+            line = None
+        while row < len(rows) and rows[row][0] <= address:
+            line, row = rows[row][1], row + 1
+        if line is not None:
+            lines[address] = line
+    return lines
 
 
 # ---- nvdisasm's output
@@ -122,8 +148,49 @@ def disassemble(
 @dataclass(frozen=True, slots=True)
 class _Text:
     text: str
-    line: SourceLine | None
-    label: str
+    label: str = ""
+    live_registers: int | None = None
+
+
+def _listed(
+    path: Path, kernels: Sequence[SassKernel], live_registers: bool, timeout_s: float
+) -> list[dict[int, _Text]]:
+    """What nvdisasm tells of each instruction, by its address, for each kernel.
+
+    Its start costs more than its work, and beside live registers it shows the same text, but of
+    what can be reached alone: one run is enough if no more than fillers are left out.
+    """
+    counted: list[dict[int, _Text]] = [{} for _ in kernels]
+    if live_registers:
+        # nvdisasm 13 counts no live registers in cubins of NVRTC 12: then none are known.
+        with contextlib.suppress(ToolFailedError):
+            options = ("-c", "-plr", "-lrm", "count")
+            counted = _read_listing(run_tool("nvdisasm", [*options, path], timeout_s), kernels)
+        left_out = [
+            instruction
+            for kernel, texts in zip(kernels, counted, strict=True)
+            for instruction in kernel.instructions
+            if instruction.address not in texts
+        ]
+        if all(each.name == "NOP" and not each.is_conditional for each in left_out):
+            return [
+                {i.address: texts.get(i.address, _Text("NOP")) for i in kernel.instructions}
+                for kernel, texts in zip(kernels, counted, strict=True)
+            ]
+    shown = _read_listing(run_tool("nvdisasm", ["-c", path], timeout_s), kernels)
+    return [{**all_of_it, **known} for all_of_it, known in zip(shown, counted, strict=True)]
+
+
+def _read_listing(output: str, kernels: Sequence[SassKernel]) -> list[dict[int, _Text]]:
+    sections = {name: _parse_section(lines) for name, lines in _sections(output)}
+    return [
+        {
+            part.start + address: text
+            for part in kernel.parts
+            for address, text in sections.get(part.function, {}).items()
+        }
+        for kernel in kernels
+    ]
 
 
 def _sections(output: str) -> Iterator[tuple[str, list[str]]]:
@@ -142,54 +209,25 @@ def _sections(output: str) -> Iterator[tuple[str, list[str]]]:
         yield name, lines
 
 
-def _parse_text(output: str) -> dict[str, dict[int, _Text]]:
-    return {name: _parse_section(lines) for name, lines in _sections(output)}
-
-
-def _parse_section(lines: list[str]) -> dict[int, _Text]:
+def _parse_section(lines: Sequence[str]) -> dict[int, _Text]:
     texts: dict[int, _Text] = {}
-    line: SourceLine | None = None
-    inlined, label = False, ""
-    for text in lines:
-        where = _FILE_LINE.match(text)
-        if where:
-            # Of a chain of inlined functions the first line is the innermost: that is the code.
-            if not inlined:
-                line = SourceLine(listed_file(where[1]), int(where[2]))
-            inlined = bool(where[3])
-        elif text.lstrip().startswith(".type"):
-            line, inlined = None, False  # a function; those of ptxas have no line of their own
-        elif found := _LABEL.match(text):
+    label = ""
+    for line in lines:
+        if found := _LABEL.match(line):
             label = found[1]
-        elif instruction := _INSTRUCTION.match(text):
-            texts[int(instruction[1], 16)] = _Text(_clean(instruction[2]), line, label)
+        elif instruction := _INSTRUCTION.match(line):
+            text = re.sub(r"\s*\(\*.*?\*\)", "", instruction[2]).strip()
+            lives = _LIVE.search(instruction[3])
+            texts[int(instruction[1], 16)] = _Text(
+                text, label, int(lives[1] or 0) if lives else None
+            )
             label = ""
     return texts
 
 
-def _clean(text: str) -> str:
-    return re.sub(r"\s*\(\*.*?\*\)", "", text).strip()
-
-
-def _parse_lives(output: str) -> dict[str, dict[int, int]]:
-    lives: dict[str, dict[int, int]] = {}
-    for name, lines in _sections(output):
-        counts = lives.setdefault(name, {})
-        for text in lines:
-            instruction = _INSTRUCTION.match(text)
-            if instruction:
-                count = _LIVE.search(instruction[3])
-                counts[int(instruction[1], 16)] = int(count[1] or 0) if count else 0
-    return lives
-
-
 def _joined(
-    kernel: SassKernel,
-    sections: Mapping[str, Mapping[int, _Text]],
-    lives: Mapping[str, Mapping[int, int]],
+    kernel: SassKernel, texts: Mapping[int, _Text], lines: Mapping[int, SourceLine]
 ) -> SassKernel:
-    texts = _behind_each_other(kernel, sections)
-    live = _behind_each_other(kernel, lives)
     joined = []
     for instruction in kernel.instructions:
         text = texts.get(instruction.address)
@@ -202,8 +240,8 @@ def _joined(
             replace(
                 instruction,
                 text=text.text,
-                line=text.line,
-                live_registers=live.get(instruction.address),
+                line=lines.get(instruction.address),
+                live_registers=text.live_registers,
             )
         )
     labels = {
@@ -212,14 +250,3 @@ def _joined(
         if text.label not in ("", kernel.name)
     }
     return replace(kernel, instructions=tuple(joined), labels=labels)
-
-
-def _behind_each_other(
-    kernel: SassKernel, sections: Mapping[str, Mapping[int, _T]]
-) -> dict[int, _T]:
-    """What is told of the sections of a kernel, by address in its code."""
-    return {
-        part.start + address: told
-        for part in kernel.parts
-        for address, told in sections.get(part.function, {}).items()
-    }
