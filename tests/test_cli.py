@@ -12,7 +12,7 @@ import pytest
 
 from lowgemm.binary.sass import read_sass
 from lowgemm.device import gpu_available
-from lowgemm.gemm import RUNG_NAMES, kernel_directory
+from lowgemm.gemm import RUNG_NAMES, compile_rung, kernel_directory, rung
 
 SAXPY = """
 extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
@@ -451,6 +451,16 @@ def test_rewrite_writes_the_cubin(tmp_path: Path) -> None:
     assert row["rewritten"] and row["after"]["cycles"] < row["before"]["cycles"]
     kernel = next(each for each in read_sass(out.read_bytes()) if each.name == row["symbol"])
     assert 16 * len(kernel.instructions) >= row["new_loop"][1]
+
+
+@pytest.mark.parametrize("verb", ["rewrite", "sass"])
+def test_a_cubin_for_another_architecture_is_refused(verb: str, tmp_path: Path) -> None:
+    """What --arch asks for, a cubin for another cannot give."""
+    path = tmp_path / "k.cubin"
+    path.write_bytes(compile_rung(rung("ex5", "sm_90"), "sm_90").cubin)
+    done = lowgemm(verb, str(path), "--arch", "sm_86")
+    assert done.returncode == 2
+    assert "is for sm_90: leave out --arch" in done.stderr
 
 
 def test_rewrite_runs_both_kernels() -> None:

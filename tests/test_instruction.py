@@ -128,6 +128,24 @@ def test_moves_are_recognised_under_any_name(name: str, arch: str) -> None:
             assert i.is_move is moves, (kernel.name, hex(i.address), i.text)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_strong_accesses_are_those_that_nvdisasm_calls_so(arch: str) -> None:
+    """Of loads and stores of global memory."""
+    found = set()
+    for i in (
+        i
+        for name in ("atomics", "memory", "ex13")
+        for k in kernels(name, arch)
+        for i in k.instructions
+    ):
+        if i.name in ("LDG", "STG"):
+            assert i.is_strong is (".STRONG" in i.text), i.text
+            found.add(i.is_strong)
+        else:
+            assert not i.is_strong
+    assert found == {True, False}
+
+
 def test_branch_targets_are_instructions() -> None:
     """A relative target lies on an instruction of the kernel, on every architecture."""
     for arch in ARCHS:

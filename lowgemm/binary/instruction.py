@@ -32,6 +32,9 @@ _WIDE_ACCESS = (0x17E, 0x17F)
 _METADATA_REUSE_BIT, _SCALE_REUSE_BIT = 50, 51
 # Bit 91 of a BRA: it branches where lanes diverge (BRA.DIV) or do not (BRA.CONV).
 _DIVERGENCE_BIT = 27
+# LDG and STG: 0 is weak, 4 .CONSTANT; 5, 7 and 10 are .STRONG.SM, .GPU and .SYS. Established with
+# ptxas 13.5 for sm_80 to sm_120.
+_ORDER_BIT, _UNORDERED = 13, (0, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,14 @@ class Instruction:
         """What operand slots B and C hold."""
         value = self.low >> 9 & 7
         return Form(value) if value else None
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether it is a strong LDG or STG: volatile, relaxed, acquire or release.
+
+        nvdisasm says ``.STRONG`` with a scope. Accesses to shared memory have no such mark.
+        """
+        return self.name in ("LDG", "STG") and self.high >> _ORDER_BIT & 15 not in _UNORDERED
 
     @property
     def is_filler(self) -> bool:

@@ -56,6 +56,7 @@ __all__ = [
     "chosen",
     "compiler_arguments",
     "console",
+    "cubin_of",
     "default_archs",
     "emulated_problem",
     "print_json",
@@ -255,6 +256,22 @@ def progress_bar() -> Iterator[Progress]:
             bars.update(task, description=what, completed=done, total=total)
 
         yield tell
+
+
+def cubin_of(target: str, archs: Sequence[str] | None) -> bytes:
+    """Read a cubin; refuse one that is for none of the architectures that were asked for."""
+    from lowgemm.binary import read_cubin
+    from lowgemm.hardware import Architecture
+    from lowgemm.studies.targets import load_cubin
+
+    cubin = load_cubin(target)
+    if archs:
+        there = read_cubin(cubin).arch
+        # A cubin does not tell that it is for a family: sm_100f reads as sm_100.
+        wanted = [str(Architecture.parse(arch)).removesuffix("f") for arch in archs]
+        if str(there) not in wanted:
+            raise typer.BadParameter(f"{target} is for {there}: leave out --arch, or name that one")
+    return cubin
 
 
 def default_archs() -> list[str]:

@@ -18,6 +18,7 @@ from lowgemm.cli.common import (
     Options,
     app,
     compiler_arguments,
+    cubin_of,
     default_archs,
     print_json,
     show,
@@ -69,14 +70,14 @@ def rewrite(
     """
     from lowgemm.runtime.workload import Workload
     from lowgemm.studies.rewriting import rewrite_cubin
-    from lowgemm.studies.targets import is_cubin, load_cubin, resolve_builds
+    from lowgemm.studies.targets import is_cubin, resolve_builds
     from lowgemm.view.rewriting import rewriting_data, rewriting_view
 
     arguments = compiler_arguments(define, include, option, kernel)
     cubins: list[tuple[bytes, dict[str, str]]] = []
     for target in targets:
         if is_cubin(target):
-            cubins.append((load_cubin(target), {}))
+            cubins.append((cubin_of(target, arch), {}))
             continue
         for build in resolve_builds(target, arch or default_archs(), **arguments):
             names = {each.name: each.display_name for each in build.kernels}

@@ -21,6 +21,7 @@ from lowgemm.cli.common import (
     chosen,
     compiler_arguments,
     console,
+    cubin_of,
     default_archs,
     emulated_problem,
     print_json,
@@ -113,15 +114,14 @@ def sass(
     if launch or size:
         raise typer.BadParameter("--launch and --size go with --executed")
     from lowgemm.studies.inspection import inspect_builds, inspect_cubin
-    from lowgemm.studies.targets import is_cubin, load_cubin, resolve_builds
+    from lowgemm.studies.targets import is_cubin, resolve_builds
     from lowgemm.view.sass import sass_data, sass_markdown, sass_view
 
     builds: list[Build] = []
     cubins: list[bytes] = []
     for target in targets:
         if is_cubin(target):
-            cubins.append(load_cubin(target))
-            _refuse_other_architectures(target, cubins[-1], arch)
+            cubins.append(cubin_of(target, arch))
             continue
         builds += resolve_builds(
             target,
@@ -260,19 +260,6 @@ def _refuse_combinations(
         raise typer.BadParameter("--markdown or --json, not both")
     if markdown and listing:
         raise typer.BadParameter("a listing is text or --json: leave out --markdown")
-
-
-def _refuse_other_architectures(target: str, cubin: bytes, archs: list[str] | None) -> None:
-    from lowgemm.binary import read_cubin
-    from lowgemm.hardware import Architecture
-
-    if not archs:
-        return
-    there = read_cubin(cubin).arch
-    # A cubin does not tell that it is for a family: sm_100f reads as sm_100.
-    wanted = [str(Architecture.parse(arch)).removesuffix("f") for arch in archs]
-    if str(there) not in wanted:
-        raise typer.BadParameter(f"{target} is for {there}: leave out --arch, or name that one")
 
 
 def _show_compared(reports: list[SassReport], *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from lowgemm.rewrite.walk import Walk
 __all__ = [
     "Allocation",
     "Moves",
+    "RegisterError",
     "allocate",
     "needed_behind",
     "register_limit",
@@ -33,6 +34,10 @@ _RESERVED = 2
 _STACK_POINTER = 1
 #: The most that an instruction may name.
 _REGISTERS = 255 - _RESERVED
+
+
+class RegisterError(RewriteError):
+    """A loop needs more registers than a thread may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ def allocate(
     *,
     live: Sequence[frozenset[int]],
     limit: int,
+    briefly: bool = False,
 ) -> Allocation:
     """Give every accumulator one register, every fragment and temporary aligned ones.
 
@@ -131,10 +137,13 @@ def allocate(
         The kernel's :func:`live_registers`.
     limit
         How many registers a thread may have.
+    briefly
+        Whether what loads and stores read keeps its registers no longer than it must; see
+        :class:`lowgemm.rewrite.schedule.Spread`.
 
     Raises
     ------
-    RewriteError
+    RegisterError
         There are too few registers.
     """
     most = min(limit - _RESERVED, _REGISTERS)
@@ -144,7 +153,7 @@ def allocate(
         *(_of_fragment(each) for each in tile.fragments),
         *(_Block(each.words, each.offsets) for each in temporaries),
     ]
-    intervals = _intervals(blocks, body, schedule, behind)
+    intervals = _intervals(blocks, body, schedule, behind, briefly)
     _check_enough(tile, intervals, len(schedule.order), len(pool))
     bases = _placed(intervals, len(schedule.order), pool)
     registers = {
@@ -243,13 +252,15 @@ def _intervals(
     body: Body,
     schedule: Schedule,
     behind: list[frozenset[int]],
+    briefly: bool,
 ) -> dict[_Block, tuple[int, int]]:
     """From the first write to the last use, which may lie in the next round or behind an exit."""
     length = len(schedule.order)
     of_value = {value: block for block in blocks for value in block.offsets}
     begin: dict[_Block, int] = {}
     end: dict[_Block, int] = {}
-    waits = _early_waits(body, schedule)
+    waits = {} if briefly else _early_waits(body, schedule)
+    shortest = _HELD_AT_LEAST if briefly else _HELD
     at_exit = {each.place: (each, live) for each, live in zip(body.exits, behind, strict=True)}
 
     def used(value: Value, number: int) -> None:
@@ -264,7 +275,7 @@ def _intervals(
             used(each.varied, number)
             continue
         # Who writes over a source that is read late would have to wait for that.
-        held = max(number + _HELD, waits.get(each.place, 0)) if each.rule.sources else number
+        held = max(number + shortest, waits.get(each.place, 0)) if each.rule.sources else number
         for values in each.reads.values():
             for value in values:
                 used(value, held)
@@ -288,7 +299,7 @@ def _check_enough(
 
     Raises
     ------
-    RewriteError
+    RegisterError
         At some place of the round more registers hold something than there are.
     """
     held = [0] * length
@@ -298,7 +309,7 @@ def _check_enough(
     most = max(held)
     needed = len(tile.chains) + most
     if needed > available:
-        raise RewriteError(
+        raise RegisterError(
             f"{needed} registers are needed, {len(tile.chains)} for accumulators and {most} for "
             f"operands and temporaries, and {available} are free",
             "use a smaller tile, or allow more registers a thread",
@@ -338,7 +349,7 @@ def _placed(
 
     Raises
     ------
-    RewriteError
+    RegisterError
         There are too few registers.
     """
     begins = sorted({begin % length for begin, _ in intervals.values()})
@@ -352,15 +363,16 @@ def _placed(
         if file.is_enough and file.used < fewest:
             best, fewest = bases, file.used
     if best is None and intervals:
-        raise RewriteError(
+        raise RegisterError(
             f"operands and temporaries do not fit into {len(pool)} registers side by side",
             "use a smaller tile, or allow more registers a thread",
         )
     return best or {}
 
 
-#: Instructions for which the sources of loads and stores keep their registers.
-_HELD = 16
+#: Instructions for which the sources of loads and stores keep their registers, and where these are
+#: briefly.
+_HELD, _HELD_AT_LEAST = 16, 2
 #: Instructions after which data from global memory is waited for soon.
 _SOON = 128
 #: How many places of the round are tried as the one to cut it open.
@@ -429,7 +441,7 @@ def _place_chains(tile: Tile, walk: Walk, pool: set[int], registers: dict[Value,
         elif free[bank] or free[1 - bank]:
             number = (free[bank] or free[1 - bank]).pop()
         else:
-            raise RewriteError(
+            raise RegisterError(
                 f"{len(tile.chains)} accumulators do not fit into the {room} registers that "
                 "operands and temporaries leave",
                 "use a smaller tile, or allow more registers a thread",

@@ -200,7 +200,7 @@ def _since(trace: _Trace, item: Item) -> tuple[int, ...]:
     match memory_effect(item):
         case "shared read":
             return (len(trace.events["shared"]),)
-        case "global read":
+        case "global read" | "strong read":
             return (len(trace.events["global"]),)
         case _:
             return ()
@@ -210,6 +210,8 @@ def _record(trace: _Trace, item: Item, result: int) -> None:
     match memory_effect(item):
         case "shared write":
             trace.events["shared"].append(result)
+        case "strong read":
+            trace.events["global"].append(result)
         case "fence":
             trace.events["shared"].append(result)
             trace.events["global"].append(result)

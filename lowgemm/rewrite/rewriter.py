@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from lowgemm.binary.cubin import read_cubin
 from lowgemm.binary.patch import with_grown_code
@@ -16,6 +17,7 @@ from lowgemm.hardware import Architecture
 from lowgemm.isa import ControlWord
 from lowgemm.rewrite.allocate import (
     Allocation,
+    RegisterError,
     allocate,
     needed_behind,
     register_limit,
@@ -31,7 +33,7 @@ from lowgemm.rewrite.schedule import Order, Schedule, Spread, find_order, plan_s
 from lowgemm.rewrite.scoreboards import assign_scoreboards, mend, without_early_waits
 from lowgemm.rewrite.temporaries import Temporary, find_temporaries
 from lowgemm.rewrite.tile import Tile, find_tile
-from lowgemm.rewrite.walk import Walk, plan_walks
+from lowgemm.rewrite.walk import Walk, plan_quarter_walks, plan_walks
 
 __all__ = ["RewrittenKernel", "is_enabled", "rewrite_kernel"]
 
@@ -109,21 +111,50 @@ def rewrite_kernel(
     program = compile_program(chosen)
     loop = hot_loop(program)
     live = live_registers(program)
-    body = take_apart(program, loop)
-    loops = _known(chosen, body, live)
+    bodies = [take_apart(program, loop)]
     freer = take_apart(program, loop, by_guards=True)
-    if _old_values(freer) < _old_values(body):
-        loops += _known(chosen, freer, live)
-    spreads = (spread,) if spread is not None else _SPREADS
-    made = _first(cubin, chosen, loops, spreads)
+    if _old_values(freer) < _old_values(bodies[0]):
+        bodies.append(freer)
+
+    def known(plan: Callable[[Tile], tuple[Walk, ...]]) -> list[_HotLoop]:
+        return [each for body in bodies for each in _known(chosen, body, live, plan)]
+
+    loops, spreads = known(plan_walks), (spread,) if spread is not None else _SPREADS
+    try:
+        made = _first(cubin, chosen, loops, spreads)
+    except RegisterError:
+        made = _with_fewer_registers(cubin, chosen, loops, known(plan_quarter_walks), spreads)
     if spread is not None or made.after.latency <= _WAITING * made.after.cycles:
         return made
     try:
-        later = _first(cubin, chosen, loops, _SPREADS_OF_WAITING)
+        early = _first(cubin, chosen, loops, _SPREADS_OF_WAITING)
     except RewriteError:
         return made
     warps = resident_warps(chosen)
-    return min(made, later, key=lambda each: each.after.together(warps))
+    return min(made, early, key=lambda each: each.after.together(warps))
+
+
+def _with_fewer_registers(
+    cubin: bytes,
+    kernel: SassKernel,
+    loops: Sequence[_HotLoop],
+    quarters: Sequence[_HotLoop],
+    spreads: Sequence[Spread],
+) -> RewrittenKernel:
+    """The first rewrite that succeeds, by what saves registers and costs least.
+
+    Raises
+    ------
+    RewriteError
+        None does.
+    """
+    later = [replace(each, asking=1 / 2) for each in spreads]
+    briefly = [replace(each, briefly=True) for each in later]
+    for walks, wanted in ((loops, later), (quarters, later)):
+        with suppress(RegisterError):
+            if walks:
+                return _first(cubin, kernel, walks, wanted)
+    return _first(cubin, kernel, [*loops, *quarters], briefly)
 
 
 def _first(
@@ -153,8 +184,13 @@ def _old_values(body: Body) -> int:
     return sum(len(item.reads.get("old", ())) for item in body.items)
 
 
-def _known(kernel: SassKernel, body: Body, live: list[frozenset[int]]) -> list[_HotLoop]:
-    """What is known of a loop before loads get their places, for each walk that is as good.
+def _known(
+    kernel: SassKernel,
+    body: Body,
+    live: list[frozenset[int]],
+    plan: Callable[[Tile], tuple[Walk, ...]],
+) -> list[_HotLoop]:
+    """What is known of a loop before loads get their places, for each walk of a plan.
 
     Raises
     ------
@@ -181,7 +217,7 @@ def _known(kernel: SassKernel, body: Body, live: list[frozenset[int]]) -> list[_
         )
     limit = register_limit(kernel)
     known = []
-    for walk in plan_walks(tile):
+    for walk in plan(tile):
         among = find_order(body, tile, temporaries, walk)
         known.append(_HotLoop(body, tile, walk, temporaries, among, live, limit, before))
     return known
@@ -218,8 +254,13 @@ class _HotLoop:
 def _rewritten(cubin: bytes, kernel: SassKernel, loop: _HotLoop, spread: Spread) -> RewrittenKernel:
     body, tile, walk, temporaries = loop.body, loop.tile, loop.walk, loop.temporaries
     schedule = plan_schedule(body, tile, walk, loop.among, spread)
-    allocation = allocate(body, tile, temporaries, walk, schedule, live=loop.live, limit=loop.limit)
-    boards, mask = assign_scoreboards(body, tile, walk, schedule)
+    allocation = allocate(
+        *(body, tile, temporaries, walk, schedule),
+        live=loop.live,
+        limit=loop.limit,
+        briefly=spread.briefly,
+    )
+    boards, mask = assign_scoreboards(body, tile, walk, schedule, briefly=spread.briefly)
     words = emit_body(schedule, allocation, boards)
     draft = _Draft(cubin, kernel, body, schedule, allocation, words, mask)
     made = draft.mended()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from lowgemm.errors import RewriteError
 from lowgemm.isa import Access, Pipe, Space
@@ -33,11 +34,17 @@ class Spread:
 
     ``lead`` is the FFMAs from a load to its first use: its latency is about 30 cycles, of which a
     second warp of the scheduler takes every other. ``evenness`` is 1 for loads as far apart as they
-    can be over the loop; a smaller part of that needs fewer registers.
+    can be over the loop; a smaller part of that needs fewer registers. ``asking`` is the part of
+    the loop in which loads from global memory should be issued; with them go the stores before
+    them, the barrier between, and all loads that come before these. Where sources are held
+    ``briefly``, what loads and stores read gives its registers up as soon as it may, so that who
+    writes over it may have to wait for them.
     """
 
     lead: int
     evenness: float
+    asking: float = 1 / 3
+    briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ def plan_schedule(body: Body, tile: Tile, walk: Walk, among: Order, spread: Spre
         # Nothing may change sides of a branch that leaves the loop.
         inside = [i for i in others if begin <= i.place < leaving.place]
         span = _span(body, walk, begin, leaving.place)
-        deadline = _deadlines(body, tile, walk, inside, before, spread.lead, span)
+        deadline = _deadlines(body, tile, walk, inside, before, spread, span)
         position |= _positions(inside, before, deadline, span, spread.evenness)
         position[leaving.place] = span[1]
         begin = leaving.place + 1
@@ -165,18 +172,25 @@ def _keeps_order(first: Item, second: Item) -> bool:
     kinds = {memory_effect(first), memory_effect(second)}
     if None in kinds or kinds <= {"shared read", "global read"}:
         return False
+    if "strong read" in kinds:
+        return not kinds & {"shared read", "shared write"}
     return kinds != {"shared write", "global read"}
 
 
 def memory_effect(item: Item) -> str | None:
-    """What an instruction does to memory, as far as its order matters."""
+    """What an instruction does to memory, as far as its order matters.
+
+    A strong load of global memory keeps its place among all such loads: what another thread writes
+    meanwhile may decide.
+    """
     opcode = item.instruction.opcode
     if opcode is None:
         return "fence"
     if opcode.space is Space.SHARED and opcode.access in (Access.LOAD, Access.STORE):
         return "shared read" if opcode.access is Access.LOAD else "shared write"
     if opcode.space is Space.GLOBAL and opcode.access is Access.LOAD:
-        return "global read"
+        weak = item.name == "LDG" and not item.instruction.is_strong
+        return "global read" if weak else "strong read"
     if opcode.space is Space.CONSTANT:
         return None
     return None if opcode.space is None and opcode.pipe is not Pipe.CONTROL else "fence"
@@ -191,7 +205,7 @@ def _deadlines(
     walk: Walk,
     others: list[Item],
     before: dict[int, set[int]],
-    lead: int,
+    spread: Spread,
     span: tuple[int, int],
 ) -> dict[int, float]:
     """The last position of each in front of which it may stand: a number of FFMAs."""
@@ -202,16 +216,16 @@ def _deadlines(
         for place in group
     }
     deadline = {
-        item.place: first_use[item.place] - lead
+        item.place: first_use[item.place] - spread.lead
         if item.place in first_use
-        else _preferred(item, span)
+        else _preferred(item, span, spread.asking)
         for item in others
     }
     _need_pinned(tile, walk, others, deadline)
     for item in reversed(others):
         for earlier in before[item.place]:
             if earlier in deadline:
-                distance = _distance(body.items[earlier], item, lead)
+                distance = _distance(body.items[earlier], item, spread.lead)
                 deadline[earlier] = min(deadline[earlier], deadline[item.place] - distance)
     return deadline
 
@@ -257,27 +271,30 @@ def first_uses(tile: Tile, walk: Walk) -> dict[int, int]:
 def load_groups(tile: Tile, walk: Walk) -> list[list[int]]:
     """The loads of fragments that are waited for together.
 
-    The first row of a step needs all operands that vary, but one that is kept only when its row
-    begins: that one is waited for alone.
+    All that vary in a row are needed when it begins, but one that is kept only in its own row: that
+    one is waited for alone.
     """
-    per_step = len(walk.visits) // len(tile.steps)
+    count = len(walk.visits)
+    rows = list(accumulate((a.kept is not b.kept for a, b in pairwise(walk.visits)), initial=0))
     kept = {visit.kept for visit in walk.visits}
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, int, int], list[int]] = {}
     needed = first_uses(tile, walk)
     for fragment in tile.fragments:
         place = fragment.load.place
         if place in needed:
             alone = any(value in kept for value in (*fragment.values, *fragment.entered))
-            groups.setdefault((needed[place] // per_step, place if alone else -1), []).append(place)
+            later, number = divmod(needed[place], count)
+            key = (later, rows[number], place if alone else -1)
+            groups.setdefault(key, []).append(place)
     return list(groups.values())
 
 
-def _preferred(item: Item, span: tuple[int, int]) -> float:
-    """As late as may be, but for what asks global memory: that stands in the first third."""
+def _preferred(item: Item, span: tuple[int, int], asking: float) -> float:
+    """As late as may be, but for what asks global memory."""
     first, last = span
     opcode = item.instruction.opcode
     asks = opcode is not None and opcode.space is Space.GLOBAL and opcode.access is Access.LOAD
-    return first + (last - first) / 3 if asks else last - _END
+    return first + (last - first) * asking if asks else last - _END
 
 
 def _positions(

@@ -21,32 +21,40 @@ __all__ = ["Boards", "assign_scoreboards", "mend", "without_early_waits"]
 
 #: By place: the write and the read scoreboard.
 Boards = dict[int, tuple[int | None, int | None]]
+#: So few scoreboards are all needed for data.
+_FEW = 3
 #: Stall counts with which an instruction may stay on its warp.
 _LONGEST_STAY, _LONGEST = 11, 15
 
 
 def assign_scoreboards(
-    body: Body, tile: Tile, walk: Walk, schedule: Schedule
+    body: Body, tile: Tile, walk: Walk, schedule: Schedule, *, briefly: bool = False
 ) -> tuple[Boards, int]:
     """Give scoreboards out, and say which a bridge may wait for (a mask).
 
     Those of asynchronous copies stay. What else is asynchronous forms groups that are waited for
-    together: the loads of one step's fragments, and each other operation.
+    together: the loads of one step's fragments, and each other operation. Where sources are held
+    ``briefly`` (see :class:`lowgemm.rewrite.schedule.Spread`) one scoreboard tells when loads from
+    global memory have read their addresses, long before their data comes.
     """
     kept = _kept(body)
     free = [board for board in range(SCOREBOARDS) if board not in kept]
     if not free:
         raise RewriteError("no scoreboard is left", "use fewer asynchronous operations")
     groups = _groups(body, tile, walk, schedule)
+    addresses = free[0] if briefly and len(free) > _FEW else None
+    free_for_groups = [board for board in free if board != addresses]
     boards: Boards = {}
     for item in body.items:
         if item.name == "LDGDEPBAR":
             boards[item.place] = (item.instruction.control.write_scoreboard, None)
-    for group, board in zip(groups, _shared_out(groups, free, len(schedule.order)), strict=True):
+    shared_out = _shared_out(groups, free_for_groups, len(schedule.order))
+    for group, board in zip(groups, shared_out, strict=True):
         for place in group.places:
+            item = body.items[place]
             # A result that has come tells of the sources, too.
-            late = _has_late_result(body.items[place])
-            boards[place] = (board, None) if late else (None, board)
+            sources = addresses if item.name == "LDG" else None
+            boards[place] = (board, sources) if _has_late_result(item) else (None, board)
     return boards, sum(1 << board for board in free)
 
 
@@ -254,7 +262,12 @@ def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...], loads: froze
         Whether anything was changed.
     """
     changed = False
-    for hazard in _first_users(hazards, loads):
+    told = frozenset(
+        base + 16 * n
+        for n, word in enumerate(words)
+        if ControlWord.decode(word[1]).read_scoreboard is not None
+    )
+    for hazard in _first_users(hazards, loads, told):
         at, made = (hazard.address - base) // 16, (hazard.producer - base) // 16
         if hazard.kind is HazardKind.STALE_REUSE:
             raise RewriteError(f"the rewriter made stale code: {hazard}", "report this loop")
@@ -279,12 +292,15 @@ def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...], loads: froze
     return changed
 
 
-def _first_users(hazards: tuple[Hazard, ...], loads: frozenset[int]) -> list[Hazard]:
+def _first_users(
+    hazards: tuple[Hazard, ...], loads: frozenset[int], told: frozenset[int]
+) -> list[Hazard]:
     """Of those that a scoreboard is missing for: the first after each producer, round the loop.
 
     Where the first one waits the others need not, and must not: later operations may have set the
     scoreboard again. Least of all may a load from global memory wait where somebody has read what
-    was in its register: for the loads just issued it would wait a trip to memory each.
+    was in its register: for the loads just issued it would wait a trip to memory each. ``told`` are
+    the addresses of what has a scoreboard for its sources.
     """
     first: dict[tuple[int, HazardKind], Hazard] = {}
     for hazard in hazards:
@@ -296,7 +312,8 @@ def _first_users(hazards: tuple[Hazard, ...], loads: frozenset[int]) -> list[Haz
         kind = hazard.kind
         if kind is HazardKind.RESULT_OVERWRITTEN and hazard.address in loads:
             kind = HazardKind.NOT_WAITED
-        if hazard.producer in loads:
+        of_sources = kind is HazardKind.SOURCE_OVERWRITTEN and hazard.producer in told
+        if hazard.producer in loads and not of_sources:
             # Who uses its data waits for all of it. A second wait, where its address is computed
             # or its register filled anew, would be for loads that have just been issued.
             kind = HazardKind.NOT_WAITED
