@@ -51,6 +51,10 @@ _WAITING = 1.5
 _SPREADS_OF_WAITING = tuple(Spread(40, even) for even in (1.0, 0.7, 0.5, 0.3, 0.1))
 
 
+class _SlowerError(RewriteError):
+    """The new loop is not faster by the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class RewrittenKernel:
     """A cubin in which one kernel has another hot loop.
@@ -120,18 +124,23 @@ def rewrite_kernel(
         return [each for body in bodies for each in _known(chosen, body, live, plan)]
 
     loops, spreads = known(plan_walks), (spread,) if spread is not None else _SPREADS
+    made, slower = None, None
     try:
         made = _first(cubin, chosen, loops, spreads)
     except RegisterError:
         made = _with_fewer_registers(cubin, chosen, loops, known(plan_quarter_walks), spreads)
-    if spread is not None or made.after.latency <= _WAITING * made.after.cycles:
-        return made
-    try:
-        early = _first(cubin, chosen, loops, _SPREADS_OF_WAITING)
-    except RewriteError:
-        return made
-    warps = resident_warps(chosen)
-    return min(made, early, key=lambda each: each.after.together(warps))
+    except _SlowerError as error:
+        slower = error
+    if spread is None and (made is None or made.after.latency > _WAITING * made.after.cycles):
+        with suppress(RewriteError):
+            early = _first(cubin, chosen, loops, _SPREADS_OF_WAITING)
+            warps = resident_warps(chosen)
+            if made is None or early.after.together(warps) < made.after.together(warps):
+                made = early
+    if made is None:
+        assert slower is not None
+        raise slower
+    return made
 
 
 def _with_fewer_registers(
@@ -168,13 +177,16 @@ def _first(
         None does.
     """
     refused: RewriteError | None = None
+    waiting = list(loops)
     for each in spreads:
-        for known in loops:
+        for known in tuple(waiting):
             try:
                 return _rewritten(cubin, kernel, known, each)
             except RewriteError as error:
                 # The one with fewest demands tells best what is in the way.
                 refused = error
+                if isinstance(error, _SlowerError):
+                    waiting.remove(known)  # with loads that come later it would wait longer
     assert refused is not None
     raise refused
 
@@ -290,16 +302,16 @@ def _check_faster(before: LoopCost, after: LoopCost, warps: int) -> None:
 
     Raises
     ------
-    RewriteError
+    _SlowerError
         It takes as many slots, or what it saves of them a warp waits longer.
     """
     if after.cycles >= before.cycles:
-        raise RewriteError(
+        raise _SlowerError(
             f"the loop would take {after.cycles:.0f} cycles instead of {before.cycles:.0f}",
             "the compiler's order is as good by the model",
         )
     if after.together(warps) >= before.together(warps):
-        raise RewriteError(
+        raise _SlowerError(
             f"{warps} warps of a scheduler would take {after.together(warps):.0f} cycles for the "
             f"loop instead of {before.together(warps):.0f}: each waits for {after.latency:.0f} "
             f"cycles in all, and before for {before.latency:.0f}",
