@@ -30,6 +30,7 @@ from lowgemm.emulator.word import PT, RZ
 from lowgemm.gemm import RUNG_NAMES, GemmProblem, rung
 from lowgemm.hardware import Architecture
 from lowgemm.isa.latency import Consumer, Producer, fixed_latency
+from lowgemm.rewrite import HazardKind, find_hazards
 from lowgemm.studies.verification import verify
 
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_120")
@@ -305,6 +306,37 @@ def test_a_stall_count_too_low(arch: str) -> None:
     assert finding.count == 32
     assert f"{register} is read 3 cycles too early" in finding.detail
     assert f"FFMA {register}," in finding.detail and "in 4 cycles" in finding.detail
+
+
+EXCHANGE = """
+extern "C" __global__ void exchange(float* out) {
+    __shared__ float shared[64];
+    shared[threadIdx.x] = out[threadIdx.x];
+    __syncthreads();
+    out[threadIdx.x] = shared[63 - threadIdx.x];
+}"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_an_access_that_passes_a_barrier(arch: str) -> None:
+    """Six cycles go by before a barrier holds the warp; on an H200 a sooner store passed it."""
+    cubin = compile_source(EXCHANGE, arch=arch).cubin
+    (kernel,) = read_sass(cubin)
+    (barrier,) = (i for i, each in enumerate(kernel.instructions) if each.name == "BAR")
+    code = read_cubin(cubin).code["exchange"].content
+    for stall, sound in ((6, True), (5, False), (1, False)):
+        control = replace(kernel.instructions[barrier].control, stall=stall)
+        changed = with_code(cubin, "exchange", with_control(code, barrier, control))
+        hazards = find_hazards(read_sass(changed)[0])
+        assert {each.kind for each in hazards} == (set() if sound else {HazardKind.BARRIER_PASSED})
+        assert all(each.producer == 16 * barrier for each in hazards)
+        with Emulator(arch, strict=True, findings="collect") as device:
+            out = device.upload(np.arange(64, dtype=np.float32))
+            device.load(changed).kernel("exchange").launch(out, grid=1, block=64)
+            assert bool(device.findings) is not sound
+            if not sound:
+                told = f"{6 - stall} cycle{'s' if stall < 5 else ''} too early: BAR"
+                assert told in device.findings[0].detail
 
 
 def test_a_load_without_its_scoreboard() -> None:

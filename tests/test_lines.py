@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +20,7 @@ from lowgemm.binary.cubin import read_elf
 from lowgemm.binary.ptx_code import read_ptx
 from lowgemm.binary.sass import SassKernel, disassemble, read_sass
 from lowgemm.compiler import Build, compile_file, compile_source
-from lowgemm.errors import CubinError
+from lowgemm.errors import CubinError, LowgemmError
 from lowgemm.gemm import compile_rung, rung
 from lowgemm.rewrite import rewrite_kernel
 from lowgemm.toolchain import run_tool
@@ -362,6 +363,19 @@ def test_a_damaged_line_table_is_named(change: str, compiled: tuple[Build, SassK
         cubin[start + 15 : start + 79] = b"\x7f" * 64
     with pytest.raises(CubinError, match=r"\.debug_line"):
         disassemble(bytes(cubin))
+
+
+def test_a_section_without_a_name_is_an_error_of_the_file() -> None:
+    """The names of functions that a kernel calls may be damaged, too."""
+    cubin = bytearray(compile_source(POINTER, arch="sm_90", options=("-rdc=true",)).cubin)
+    elf = read_elf(bytes(cubin))
+    (headers,) = struct.unpack_from("<Q", cubin, 40)
+    for section in elf.sections:
+        if section.name.startswith(".text."):
+            changed = bytearray(cubin)
+            changed[headers + 64 * section.index + 3] = 0xFF
+            with pytest.raises(LowgemmError):
+                disassemble(bytes(changed))
 
 
 def test_code_behind_the_line_table_has_no_line(

@@ -236,6 +236,59 @@ def test_where_registers_are_few_loads_come_later(name: str, arch: str) -> None:
     assert made.after.together(4) < 0.9 * made.before.together(4)
 
 
+ONE_WARP = """
+#define ALL _Pragma("unroll") for
+extern "C" __global__ void __launch_bounds__(32)
+    one_warp(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
+             int m, int n, int k) {
+    __shared__ __align__(16) float as[4][32], bs[4][64];
+    const int t = threadIdx.x, tx = t % 8, ty = t / 8, m0 = blockIdx.y * 32, n0 = blockIdx.x * 64;
+    float next_a[4], next_b[8], sums[8][8] = {};
+#pragma unroll 1
+    for (int k0 = 0; k0 < k; k0 += 4) {
+        ALL (int i = 0; i < 4; ++i) {
+            const int at = t + i * 32;
+            next_a[i] = a[(m0 + at / 4) * k + k0 + at % 4];
+        }
+        ALL (int i = 0; i < 8; ++i) {
+            const int at = t + i * 32;
+            next_b[i] = b[(k0 + at / 64) * n + n0 + at % 64];
+        }
+        ALL (int i = 0; i < 4; ++i) as[(t + i * 32) % 4][(t + i * 32) / 4] = next_a[i];
+        ALL (int i = 0; i < 8; ++i) bs[(t + i * 32) / 64][(t + i * 32) % 64] = next_b[i];
+        __syncthreads();
+        ALL (int step = 0; step < 4; ++step) {
+            float x[8], y[8];
+            ALL (int i = 0; i < 8; i += 4) *(float4*)&x[i] = *(float4*)&as[step][ty * 8 + i];
+            ALL (int j = 0; j < 8; j += 2) *(float2*)&y[j] = *(float2*)&bs[step][tx * 8 + j];
+            ALL (int i = 0; i < 8; ++i)
+                ALL (int j = 0; j < 8; ++j) sums[i][j] = fmaf(x[i], y[j], sums[i][j]);
+        }
+        __syncthreads();
+    }
+    for (int i = 0; i < 8; ++i)
+        for (int j = 0; j < 8; ++j) c[(m0 + ty * 8 + i) * n + n0 + tx * 8 + j] = sums[i][j];
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ["sm_86", "sm_89"])
+@pytest.mark.parametrize("spread", [Spread(24, 1.0), Spread(16, 1.0)])
+def test_a_loop_that_begins_with_moves_is_compared(arch: str, spread: Spread) -> None:
+    """Moves of the loop itself are none of those on the way in."""
+    cubin = compile_source(ONE_WARP, arch=arch).cubin
+    made = rewrite_kernel(cubin, spread=spread)
+    results = []
+    for each, strict in ((cubin, False), (made.cubin, True)):
+        with Emulator(arch, strict=strict) as device:
+            p = GemmProblem(32, 64, 16)
+            a, b, c = device.empty(p.a_elements), device.empty(p.b_elements), device.zeros(32 * 64)
+            upload_operands(p, random_operands(p), a, b)
+            device.load(each).kernel("one_warp").launch(a, b, c, 32, 64, 16, grid=1, block=32)
+            results.append(c.download().view(np.uint32))
+    assert np.array_equal(results[0], results[1])
+
+
 @pytest.mark.parametrize(
     ("load", "strong"), [("ld", False), ("ld.volatile", True), ("ld.relaxed.gpu", True)]
 )

@@ -114,13 +114,14 @@ def _source_lines(cubin: bytes, kernels: Sequence[SassKernel]) -> list[dict[int,
     """The line of each instruction that has one, by its address, for each kernel."""
     elf = read_elf(cubin)
     table = read_line_table(elf)
+    sections = {section.name: section.index for section in reversed(elf.sections)}
     return [
         _lines_of(
             kernel,
             [
                 (part.start + address, line)
                 for part in kernel.parts
-                for address, line in table.get(elf.named[f".text.{part.function}"].index, ())
+                for address, line in table.get(sections.get(f".text.{part.function}", 0), ())
             ],
         )
         for kernel in kernels

@@ -22,6 +22,7 @@ from lowgemm.isa.latency import (
 )
 
 __all__ = [
+    "BARRIER",
     "PREDICATE",
     "SCOREBOARDS",
     "UNIFORM",
@@ -36,8 +37,12 @@ __all__ = [
 SCOREBOARDS = 6
 #: Where the kinds of registers begin in one numbering of all.
 UNIFORM, PREDICATE, UNIFORM_PREDICATE = 256, 512, 520
+#: No register: what accesses to memory need of a barrier.
+BARRIER = 528
 #: Pipes that read the sources of their operations some time after these have issued.
 _LATE_READERS = (Pipe.LSU, Pipe.XU, Pipe.TMA)
+#: Pipes of accesses to memory.
+_TO_MEMORY = (Pipe.LSU, Pipe.TMA)
 
 
 def _register_key(number: int, uniform: bool) -> int:
@@ -50,6 +55,8 @@ def _predicate_key(number: int, uniform: bool) -> int:
 
 def register_name(key: int) -> str:
     """A register as assembly writes it."""
+    if key == BARRIER:
+        return "the barrier"
     for first, prefix in ((UNIFORM_PREDICATE, "UP"), (PREDICATE, "P"), (UNIFORM, "UR")):
         if key >= first:
             return f"{prefix}{key - first}"
@@ -77,7 +84,8 @@ class Rule:
     with the class of its latency, None where that is variable. ``sources`` are the registers that
     it reads only some time after it has issued. ``slots`` are the operand slots in which it reads
     registers, ``kept`` slot and register of its operands with ``.reuse``; ``yields`` says that it
-    empties the reuse cache. ``never`` tells of an instruction that is predicated off
+    empties the reuse cache. ``accesses`` says that it goes to memory, which a barrier orders.
+    ``never`` tells of an instruction that is predicated off
     for good, ``negated`` of a guard that must be false, ``drains`` of one after which the warp goes
     on only when all that it has under way is over (a stall count of 0: code for a debugger has no
     other protection).
@@ -99,6 +107,7 @@ class Rule:
     unit: str | None
     late_reader: str | None
     is_barrier: bool
+    accesses: bool
     never: bool
     negated: bool
     drains: bool
@@ -145,6 +154,7 @@ def _rule(index: int, operation: Operation, major: int) -> Rule:
         unit=in_order_unit(opcode) if opcode is not None else None,
         late_reader=opcode.pipe.value if late and opcode is not None else None,
         is_barrier=instruction.name == "BAR",
+        accesses=opcode is not None and opcode.pipe in _TO_MEMORY and not operation.never,
         never=operation.never,
         negated=bool(instruction.guard & 8),
         drains=control.stall == 0,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from lowgemm.emulator.findings import FindingKind
 from lowgemm.emulator.operation import Operation
 from lowgemm.emulator.rules import (
+    BARRIER,
     PREDICATE,
     SCOREBOARDS,
     UNIFORM,
@@ -316,6 +317,8 @@ class Strict:
         if self._cache:
             wrong |= self._stale(f, m, rule)
         path = self._path
+        if rule.accesses:
+            self._check_barrier(f, m, rule)
         for key, producer in rule.results:
             self._check_overwritten(key, producer, f, m, rule)
         self._keep(f, rule)
@@ -345,6 +348,9 @@ class Strict:
             unit = None if producer is not None or own else rule.unit
             path.results[key] = _Pending(rule.index, issue, time, producer, own, unit, f.warps, m)
         if rule.is_barrier:
+            path.results[BARRIER] = _Pending(
+                rule.index, issue, time, Producer.BARRIER, (), None, f.warps, m
+            )
             left = {
                 key: tuple(each for each in pending if each.scoreboards)
                 for key, pending in path.sources.items()
@@ -376,6 +382,15 @@ class Strict:
                 self._report(f, rule, use.key, lanes, f"{register_name(use.key)} is read {why}")
         return wrong
 
+    def _check_barrier(self, f: Front, m: Mask, rule: Rule) -> None:
+        """An access to memory that may overtake what others do in front of the barrier."""
+        pending = self._path.results.get(BARRIER)
+        why = self._missing(pending, Consumer.LSU) if pending is not None else None
+        if pending is not None and why is not None:
+            lanes = self._shared_lanes(pending, f, m)
+            if lanes.any():
+                self._report(f, rule, BARRIER, lanes, f"memory is accessed {why}")
+
     def _missing(self, pending: _Pending, consumer: Consumer) -> str | None:
         """Why a result is not there; None where it is."""
         if pending.producer is None:
@@ -385,8 +400,9 @@ class Strict:
         if passed >= needs:
             return None
         cycles = "cycle" if needs - passed == 1 else "cycles"
+        does = "holds the warp" if pending.producer is Producer.BARRIER else "makes it"
         return (
-            f"{needs - passed} {cycles} too early: {self._told(pending)} makes it in {needs} "
+            f"{needs - passed} {cycles} too early: {self._told(pending)} {does} in {needs} "
             f"cycles, and the stall counts say {passed}"
         )
 

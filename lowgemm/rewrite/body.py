@@ -110,8 +110,11 @@ def hot_loop(program: Program) -> Loop:
 
     loop = max(flow.loops, key=ffmas, default=None)
     if loop is None or not ffmas(loop):
+        packed = any(each.name == "FFMA2" for each in instructions)
         raise RewriteError(
-            f"kernel {program.kernel.name} has no loop with an FFMA", "there is nothing to gain"
+            f"kernel {program.kernel.name} has no loop with an FFMA"
+            + (", only packed ones (FFMA2)" if packed else ""),
+            "compile it for another architecture" if packed else "there is nothing to gain",
         )
     _check_place(program, loop)
     inside = range(loop.start + 16, loop.end)

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Iterable, Sequence
 
 from lowgemm.binary.instruction import Instruction
-from lowgemm.errors import RewriteError
 from lowgemm.hardware import Architecture
 from lowgemm.isa import ControlWord, Pipe
-from lowgemm.rewrite.allocate import Allocation, Moves
+from lowgemm.rewrite.allocate import Allocation, Moves, RegisterError
 from lowgemm.rewrite.body import Item, Value
 from lowgemm.rewrite.schedule import Schedule
 from lowgemm.rewrite.tile import Visit
@@ -145,7 +144,7 @@ def emit_moves(moves: Moves, wait_mask: int) -> list[Word]:
             continue
         # A cycle: one of its registers goes out of the way.
         if moves.spare is None:
-            raise RewriteError("no register is spare to move others", "use fewer registers")
+            raise RegisterError("no register is spare to move others", "use fewer registers")
         target, source = next(iter(pending.items()))
         sequence.append((moves.spare, source))
         pending[target] = moves.spare

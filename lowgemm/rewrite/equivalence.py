@@ -9,6 +9,7 @@ the same to memory, in the same order. The moves on the way in and out are read 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from lowgemm.binary.flow import sass_flow
@@ -82,8 +83,8 @@ def _difference(program: Program, new_program: Program, *, by_guards: bool) -> s
     jump = rewritten.instructions[old.first]
     if jump.name != "BRA" or jump.is_conditional or (jump.target or 0) < count * 16:
         return "the old loop does not jump to a new one"
-    entry = _moves(rewritten, jump.target or 0)
     loops = {each.start: each for each in sass_flow(rewritten).loops}
+    entry = _moves(rewritten, jump.target or 0, loops)
     if entry.end not in loops:
         return "no loop stands behind the moves on the way in"
     new = take_apart(new_program, loops[entry.end], by_guards=by_guards)
@@ -107,10 +108,14 @@ class _Moves:
     end: int
 
 
-def _moves(kernel: SassKernel, start: int) -> _Moves:
+def _moves(kernel: SassKernel, start: int, loops: Container[int] = ()) -> _Moves:
+    """The moves from an address on; the first instruction of a loop is none of them."""
     held: dict[int, int] = {}
     index = start // 16
-    while (each := kernel.instructions[index]).name in ("MOV", "NOP") and not each.is_conditional:
+    while index * 16 not in loops:
+        each = kernel.instructions[index]
+        if each.name not in ("MOV", "NOP") or each.is_conditional:
+            break
         if each.name == "MOV":
             target, source = each.register("d"), each.register("b")
             if target is None or source is None or source.uniform:

@@ -6,8 +6,9 @@ each address stands what may still be under way there, whichever way led to it. 
 into the functions, each call by itself.
 
 Stall counts are taken as the only time that passes, as if no other warp ran; a warp that waits
-longer than they say is no protection. Registers, predicates and the reuse cache are covered;
-what asynchronous copies write in shared memory is not (the emulator watches that).
+longer than they say is no protection. Registers, predicates, the reuse cache and the cycles behind
+a barrier are covered; what asynchronous copies write in shared memory is not (the emulator watches
+that).
 """
 
 from __future__ import annotations
@@ -20,8 +21,16 @@ from typing import NamedTuple
 from lowgemm.binary.flow import FlowGraph, FlowNode, build_flow, hidden_entries, sass_node
 from lowgemm.binary.sass import SassKernel
 from lowgemm.emulator.program import Program, compile_program
-from lowgemm.emulator.rules import PREDICATE, SCOREBOARDS, Rule, Use, register_name, rules_of
-from lowgemm.isa.latency import DRAIN_CYCLES, SCOREBOARD_CYCLES, Producer, fixed_latency
+from lowgemm.emulator.rules import (
+    BARRIER,
+    PREDICATE,
+    SCOREBOARDS,
+    Rule,
+    Use,
+    register_name,
+    rules_of,
+)
+from lowgemm.isa.latency import DRAIN_CYCLES, SCOREBOARD_CYCLES, Consumer, Producer, fixed_latency
 
 __all__ = ["Hazard", "HazardKind", "find_hazards"]
 
@@ -37,6 +46,7 @@ class HazardKind(StrEnum):
     RESULT_OVERWRITTEN = "a register is written while a result for it is under way"
     SOURCE_OVERWRITTEN = "a register is written while an operation may still read it"
     STALE_REUSE = "the reuse cache holds the value of before"
+    BARRIER_PASSED = "memory is accessed before the barrier holds the warp"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -352,6 +362,12 @@ class _Search:
             for slot, key, producer, overwritten in state.kept:
                 if overwritten and (slot, key) == (use.slot, use.key):
                     self._report(rule, producer, key, HazardKind.STALE_REUSE)
+        if rule.accesses:
+            for each in state.results.get(BARRIER, ()):
+                needs = fixed_latency(Producer.BARRIER, Consumer.LSU, self._major)
+                if (missing := needs - (state.now - each.time)) > 0:
+                    kind = HazardKind.BARRIER_PASSED
+                    self._report(rule, each.place, BARRIER, kind, missing)
         for key, _ in rule.results:
             for each in state.results.get(key, ()):
                 in_order = rule.unit is not None and self._rules[each.place].unit == rule.unit
@@ -394,7 +410,8 @@ class _Search:
                     state.sources[key] = left
                 else:
                     del state.sources[key]
-        for key, producer in rule.results:
+        barrier = ((BARRIER, Producer.BARRIER),) if rule.is_barrier else ()
+        for key, producer in (*rule.results, *barrier):
             if key >= PREDICATE:
                 state.forget_guard(key)
             if guard is not None and guard[0] == key:

@@ -21,6 +21,8 @@ __all__ = ["Boards", "assign_scoreboards", "mend", "without_early_waits"]
 
 #: By place: the write and the read scoreboard.
 Boards = dict[int, tuple[int | None, int | None]]
+#: Hazards that stall counts mend.
+_BY_TIME = (HazardKind.TOO_EARLY, HazardKind.BARRIER_PASSED)
 #: So few scoreboards are all needed for data.
 _FEW = 3
 #: Stall counts with which an instruction may stay on its warp.
@@ -271,7 +273,7 @@ def mend(words: list[Word], base: int, hazards: tuple[Hazard, ...], loads: froze
         at, made = (hazard.address - base) // 16, (hazard.producer - base) // 16
         if hazard.kind is HazardKind.STALE_REUSE:
             raise RewriteError(f"the rewriter made stale code: {hazard}", "report this loop")
-        if hazard.kind is HazardKind.TOO_EARLY:
+        if hazard.kind in _BY_TIME:
             changed |= _stall(words, at - 1, hazard.missing)
             continue
         if not (0 <= at < len(words) and 0 <= made < len(words)):
@@ -304,7 +306,7 @@ def _first_users(
     """
     first: dict[tuple[int, HazardKind], Hazard] = {}
     for hazard in hazards:
-        if hazard.kind in (HazardKind.TOO_EARLY, HazardKind.STALE_REUSE):
+        if hazard.kind in _BY_TIME or hazard.kind is HazardKind.STALE_REUSE:
             first[hazard.address, hazard.kind] = max(
                 hazard, first.get((hazard.address, hazard.kind), hazard), key=lambda h: h.missing
             )
