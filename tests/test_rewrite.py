@@ -40,7 +40,9 @@ from lowgemm.rewrite import (
     verify_on,
 )
 from lowgemm.rewrite.body import hot_loop, take_apart
+from lowgemm.rewrite.cost import LoopCost
 from lowgemm.rewrite.emit import Word
+from lowgemm.rewrite.rewriter import _check_faster
 from lowgemm.rewrite.schedule import Spread
 from lowgemm.runtime.workload import Workload
 from lowgemm.studies.ladder import upload_operands
@@ -215,6 +217,16 @@ def test_a_loop_that_cannot_gain_is_refused() -> None:
     """The compiler's stays, and the refusal names the cycles."""
     with pytest.raises(RewriteError, match="shared memory takes all of the loop's 544 cycles"):
         rewritten("ex5", "sm_90")
+
+
+def test_a_loop_whose_few_warps_would_wait_longer_is_refused() -> None:
+    """As measured on an H200, with two warps a scheduler; four hide what one waits longer."""
+    before = LoopCost(128, 163, 38, 18.0, 0, 264.0)
+    after = LoopCost(128, 163, 5, 18.0, 0, 267.0)
+    with pytest.raises(RewriteError, match="each of 2 warps of a scheduler would take 267 cycles"):
+        _check_faster(before, after, 2)
+    _check_faster(before, after, 4)
+    _check_faster(before, replace(after, latency=264.0), 2)
 
 
 def test_a_loop_that_would_need_more_registers_is_refused() -> None:
