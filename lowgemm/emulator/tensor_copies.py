@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ from lowgemm.emulator.tensor_maps import Box, decode_tensor_map
 from lowgemm.emulator.word import Word
 from lowgemm.errors import EmulationError
 from lowgemm.runtime.tensor_map import TENSOR_MAP_ALIGNMENT, TENSOR_MAP_BYTES
-
-if TYPE_CHECKING:
-    pass
 
 __all__: list[str] = []
 

@@ -131,8 +131,8 @@ _CYCLES: dict[Producer, Mapping[Consumer, int]] = {
     },
     Producer.PREDICATE_EARLY: {_C.PREDICATE: 2, _C.GUARD: 5},
     # Until then the warp goes on. ptxas leaves six to whatever is no arithmetic. On an H200 a store
-    # to shared memory two cycles behind the barrier overtook other warps' loads in front of it: in
-    # one of a hundred tiles of a GEMM. With six cycles none did.
+    # to shared memory two cycles behind the barrier overtook other warps' loads in front of it: one
+    # of a hundred elements of a GEMM was wrong. With six cycles none was.
     Producer.BARRIER: {_C.LSU: 6},
 }  # fmt: skip
 #: What differs from sm_90 on: IMAD.WIDE takes the high word of C two cycles after the rest, and

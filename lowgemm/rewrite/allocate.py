@@ -370,8 +370,8 @@ def _placed(
     return best or {}
 
 
-#: Instructions for which the sources of loads and stores keep their registers, and where these are
-#: briefly.
+#: Instructions for which the sources of loads and stores keep their registers, and for which they
+#: do where they are held briefly.
 _HELD, _HELD_AT_LEAST = 16, 2
 #: Instructions after which data from global memory is waited for soon.
 _SOON = 128
